@@ -59,6 +59,7 @@ pub fn trial(ends: &TestRecords, load: &Load, ordinal: u32, started_unix_ms: i64
         limit: None,
         dut: None,
         host: None,
+        hosts: Vec::new(),
         calibration: None,
         clocks: Some(ends.clocks),
         scenario: load.name().into(),

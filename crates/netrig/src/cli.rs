@@ -14,6 +14,7 @@ use rig_sys::cpu::CpuSet;
 use crate::command::ab::AbArgs;
 use crate::command::calibrate::CalibrateArgs;
 use crate::command::compare::CompareArgs;
+use crate::command::hosts::NodeOnHost;
 use crate::command::report::{HistoryArgs, ReportArgs, SeriesArgs};
 use crate::command::run::RunArgs;
 use crate::command::{self, ends, examples};
@@ -45,6 +46,23 @@ pub struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+enum HostsCommand {
+    /// What a run with its nodes on these hosts would find: reached or not, their kernels, networks and clocks, what of each suite can be made
+    #[command(after_help = examples::HOSTS_CHECK)]
+    Check {
+        /// A node and its host, as `netrig run --on` takes them
+        #[arg(required = true, value_name = "NODE=HOST[:INTERFACES]")]
+        nodes: Vec<NodeOnHost>,
+        /// How hosts are reached [default: ~/.config/netrig/hosts.toml]
+        #[arg(long, value_name = "FILE")]
+        hosts: Option<PathBuf>,
+        /// Print what was found as JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 enum Command {
     /// What this machine can do, what is missing and how to get it
     #[command(after_help = examples::DOCTOR)]
@@ -52,6 +70,12 @@ enum Command {
         /// Print findings as JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Other machines, as nodes of testbeds
+    #[command(after_help = examples::HOSTS)]
+    Hosts {
+        #[command(subcommand)]
+        command: HostsCommand,
     },
     /// The built-in suites
     #[command(after_help = examples::LIST)]
@@ -252,6 +276,9 @@ impl Cli {
     pub fn execute(self) -> Result<Exit, Failure> {
         match self.command {
             Command::Doctor { json } => command::doctor::doctor(json),
+            Command::Hosts { command: HostsCommand::Check { nodes, hosts, json } } => {
+                command::hosts::check::check(&nodes, hosts.as_deref(), json)
+            }
             Command::List { scenarios } => command::suites::list(scenarios),
             Command::Show { suite, all } => command::suites::show(&suite, all),
             Command::Schema { name } => command::schema::schema(name.as_deref()),

@@ -12,8 +12,8 @@ use rig_testbed::host::Build;
 
 /// The JSON Schemas of suite files and of what is published, by file name in docs/schema.
 pub fn schemas() -> Vec<(&'static str, Schema)> {
-    let ([doctor], [hosts]) = (doctor::schemas(), command::hosts::schemas());
-    let suite = [("suite.json", rig_suite::suite::schema()), doctor, hosts];
+    let ([doctor], [hosts, hosts_check]) = (doctor::schemas(), command::hosts::schemas());
+    let suite = [("suite.json", rig_suite::suite::schema()), doctor, hosts, hosts_check];
     let services = [&netrig_lb::schemas()[..], &netrig_vrouter::schemas(), &netrig_spread::schemas()].concat();
     let services = [services, netrig_top::schemas().to_vec()].concat();
     let all = [&suite[..], &rig_verdict::export::schemas(), &netrig_tools::schemas(), &services];

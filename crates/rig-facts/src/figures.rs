@@ -179,7 +179,10 @@ pub fn is_on(record: &TrialRecord, node: &NodeRecord, side: Side) -> bool {
 pub fn is_idle(record: &TrialRecord, node: &NodeRecord) -> bool {
     let has_load = |node: &NodeRecord| record.workers.iter().any(|worker| node_of(&worker.name) == node.name);
     let same = |other: &NodeRecord| other.cpus.iter().map(|cpu| cpu.cpu).eq(node.cpus.iter().map(|cpu| cpu.cpu));
-    record.dut.is_none() && !has_load(node) && record.nodes.iter().any(|other| has_load(other) && same(other))
+    record.dut.is_none()
+        && record.hosts.is_empty()
+        && !has_load(node)
+        && record.nodes.iter().any(|other| has_load(other) && same(other))
 }
 
 fn cpus(record: &TrialRecord, side: Side) -> impl Iterator<Item = &CpuUse> {

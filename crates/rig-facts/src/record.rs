@@ -95,6 +95,9 @@ pub struct TrialRecord {
     /// Where the nodes were, unless they were the runner's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<HostRecord>,
+    /// Where each node was, where they were on several machines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<(String, HostRecord)>,
     /// What its CPUs ran, by layer, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layers: Option<LayersRecord>,
@@ -306,6 +309,7 @@ impl TrialRecord {
             series: self.series.clone(),
             limit: None,
             host: self.host.clone(),
+            hosts: self.hosts.clone(),
             layers: None,
             set: Vec::new(),
             before: Vec::new(),

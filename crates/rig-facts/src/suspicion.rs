@@ -365,6 +365,7 @@ mod tests {
             limit: None,
             dut: None,
             host: None,
+            hosts: Vec::new(),
             layers: None,
             set: Vec::new(),
             before: Vec::new(),

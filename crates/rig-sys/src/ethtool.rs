@@ -1,5 +1,6 @@
 //! Offload features, queues and receive-side scaling of an interface, by the ethtool ioctl (linux/ethtool.h).
 
+mod card;
 mod features;
 
 use std::io;
@@ -11,6 +12,7 @@ use std::os::fd::AsRawFd;
 use crate::error::{Error, Result};
 use crate::netns::NetNs;
 
+pub use card::card;
 pub use features::{set_features, want_features, wanted_features};
 
 /// An offload that can be switched.
@@ -121,17 +123,31 @@ pub fn queues(interface: &str) -> Result<(u32, u32)> {
 #[repr(C)]
 struct EthtoolDriver {
     command: u32,
-    driver: [u8; 32],
-    rest: [u8; 160],
+    /// The driver's name, its version, the firmware's, and the address on the bus.
+    words: [[u8; 32]; 4],
+    rest: [u8; 64],
+}
+
+impl EthtoolDriver {
+    fn texts(&self) -> [String; 4] {
+        self.words.map(|word| {
+            let text = word.split(|&byte| byte == 0).next().unwrap_or_default();
+            String::from_utf8_lossy(text).into_owned()
+        })
+    }
+}
+
+fn driver_info(interface: &str) -> Result<EthtoolDriver> {
+    const ETHTOOL_GDRVINFO: u32 = 0x3;
+    let mut info = EthtoolDriver { command: ETHTOOL_GDRVINFO, words: [[0; 32]; 4], rest: [0; 64] };
+    ioctl(interface, &mut info).map_err(|e| Error::new(format!("read the driver of {interface}"), e))?;
+    Ok(info)
 }
 
 /// The name of the driver of `interface` of the calling thread's namespace, e.g. `veth`.
 pub fn driver(interface: &str) -> Result<String> {
-    const ETHTOOL_GDRVINFO: u32 = 0x3;
-    let mut info = EthtoolDriver { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
-    ioctl(interface, &mut info).map_err(|e| Error::new(format!("read the driver of {interface}"), e))?;
-    let name = info.driver.split(|&byte| byte == 0).next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(name).into_owned())
+    let [name, ..] = driver_info(interface)?.texts();
+    Ok(name)
 }
 
 /// The flows whose spreading over queues can be asked for (`TCP_V4_FLOW` and so on of linux/ethtool.h).

@@ -1,10 +1,13 @@
 //! Which CPUs each node owns.
 
+use std::collections::BTreeMap;
+use std::io;
+
 use rig_sys::cpu::CpuSet;
 use rig_sys::{Error, Result};
 
 use super::Dut;
-use super::topology::Topology;
+use super::topology::{Node, Topology};
 
 /// Which CPUs each node owns: an equal share each, so that a node is the same machine in every scenario of a suite.
 ///
@@ -36,9 +39,21 @@ pub fn partition_cpus(available: &CpuSet, cores: &[CpuSet], nodes: usize) -> Res
     Ok(shares.collect())
 }
 
-/// How the testbeds of a suite share the machine.
+/// Which CPUs the nodes of a suite's testbeds own.
 #[derive(Debug, Clone)]
-pub struct Placement {
+pub struct Placement(Machines);
+
+#[derive(Debug, Clone)]
+enum Machines {
+    /// One, which the nodes share.
+    One(Shares),
+    /// One for each node, by its name, and how many wires there may be in place of one.
+    Each(BTreeMap<String, CpuSet>, u32),
+}
+
+/// How nodes share a machine.
+#[derive(Debug, Clone)]
+struct Shares {
     /// An equal share for each node, see [`partition_cpus`]; none when no testbed of the suite has such.
     equal: Vec<CpuSet>,
     /// All, threads of a core side by side.
@@ -62,7 +77,12 @@ impl Placement {
     /// # Errors
     /// When there are fewer CPUs than nodes.
     pub fn new(available: &CpuSet, cores: &[CpuSet], nodes: usize) -> Result<Self> {
-        Ok(Self { equal: partition_cpus(available, cores, nodes)?, all: by_core(available, cores) })
+        Ok(Self(Machines::One(Shares::new(available, cores, nodes)?)))
+    }
+
+    /// Each node has a machine of its own, with these CPUs, and so many interfaces for what one wire would be.
+    pub fn of_machines(nodes: BTreeMap<String, CpuSet>, lanes: u32) -> Self {
+        Self(Machines::Each(nodes, lanes))
     }
 
     /// The CPUs of each node of `topology`, in the nodes' order; of a DUT, those that `dut` asks for.
@@ -70,6 +90,74 @@ impl Placement {
     /// # Errors
     /// When there are fewer CPUs than nodes, or than the DUT has workers.
     pub fn of(&self, topology: &Topology, dut: Option<Dut>) -> Result<Vec<CpuSet>> {
+        match &self.0 {
+            Machines::One(shares) => shares.of(topology, dut),
+            Machines::Each(nodes, _) => of_machines(nodes, topology, dut),
+        }
+    }
+
+    /// Whether a DUT can have so many workers here, each on a CPU of its own. Where each node has its machine, [`Self::of`] tells.
+    pub fn has_cpus_for(&self, workers: u32) -> bool {
+        match &self.0 {
+            Machines::One(shares) => shares.has_cpus_for(workers),
+            Machines::Each(..) => true,
+        }
+    }
+
+    /// How many packet workers client and server can have each, so that every worker has a CPU of the ends for itself; where
+    /// there is only one, both have it.
+    pub fn of_each_end(&self) -> u32 {
+        let cpus = match &self.0 {
+            Machines::One(shares) => (shares.all.len() - shares.all.len() / 2) / 2,
+            Machines::Each(nodes, lanes) => {
+                let cpus = nodes.values().map(CpuSet::len).min().unwrap_or_default();
+                cpus.min(*lanes as usize)
+            }
+        };
+        u32::try_from(cpus).unwrap_or(u32::MAX).max(1)
+    }
+
+    /// The equal shares; of a suite without such, those of client, DUT and server. Where each node has its machine, those of all.
+    pub fn all(&self) -> Vec<CpuSet> {
+        match &self.0 {
+            Machines::One(shares) => shares.all_shares(),
+            Machines::Each(nodes, _) => nodes.values().cloned().collect(),
+        }
+    }
+}
+
+/// Stands for the node between client and server, which scenarios call by its datapath.
+pub(crate) const DUT_NODE: &str = "dut";
+
+/// The CPUs of the nodes' machines; of a DUT's, as many as it has workers.
+fn of_machines(nodes: &BTreeMap<String, CpuSet>, topology: &Topology, dut: Option<Dut>) -> Result<Vec<CpuSet>> {
+    let workers = topology.dut().map(|node| (node, dut.map_or(1, |dut| dut.workers) as usize));
+    let of = |(number, node): (usize, &Node)| {
+        let refuse = |operation: String, reason| Error::new(operation, io::Error::other(reason));
+        let workers = workers.filter(|(dut, _)| *dut == number);
+        let of_dut = workers.and_then(|_| nodes.get(DUT_NODE));
+        let cpus = nodes.get(&node.name).or(of_dut).ok_or_else(|| {
+            let named = if workers.is_some() { DUT_NODE } else { &node.name };
+            refuse(format!("find the host of node {}", node.name), format!("there is none: --on {named}=HOST"))
+        })?;
+        match workers {
+            Some((_, workers)) if workers > cpus.len() => {
+                let operation = format!("give each of {workers} workers of node {} a CPU", node.name);
+                Err(refuse(operation, format!("its machine has {} for netrig", cpus.len())))
+            }
+            Some((_, workers)) => Ok(CpuSet::new(cpus.as_slice().iter().copied().take(workers))),
+            None => Ok(cpus.clone()),
+        }
+    };
+    topology.nodes().iter().enumerate().map(of).collect()
+}
+
+impl Shares {
+    fn new(available: &CpuSet, cores: &[CpuSet], nodes: usize) -> Result<Self> {
+        Ok(Self { equal: partition_cpus(available, cores, nodes)?, all: by_core(available, cores) })
+    }
+
+    fn of(&self, topology: &Topology, dut: Option<Dut>) -> Result<Vec<CpuSet>> {
         if topology.receiver_has_all() {
             let second_half = self.all[self.all.len() / 2..].iter().copied();
             return Ok(vec![CpuSet::new(second_half), CpuSet::new(self.all.iter().copied())]);
@@ -92,7 +180,7 @@ impl Placement {
     ///
     /// # Errors
     /// When there are fewer CPUs than workers.
-    pub fn three(&self, workers: u32) -> Result<ThreeNodes> {
+    fn three(&self, workers: u32) -> Result<ThreeNodes> {
         if !self.has_cpus_for(workers) {
             let reason = format!("the machine has {} for netrig: name more with --cpus", self.all.len());
             let operation = format!("give each of {workers} workers a CPU");
@@ -104,20 +192,11 @@ impl Placement {
         Ok(ThreeNodes { ends, dut, shared })
     }
 
-    /// Whether a DUT can have so many workers here, each on a CPU of its own.
-    pub fn has_cpus_for(&self, workers: u32) -> bool {
+    fn has_cpus_for(&self, workers: u32) -> bool {
         workers as usize <= self.all.len()
     }
 
-    /// How many packet workers client and server can have each, so that every worker has a CPU of the ends for itself; where
-    /// there is only one, both have it.
-    pub fn of_each_end(&self) -> u32 {
-        let ends = self.all.len() - self.all.len() / 2;
-        u32::try_from(ends / 2).unwrap_or(u32::MAX).max(1)
-    }
-
-    /// The equal shares; of a suite without such, those of client, DUT and server.
-    pub fn all(&self) -> Vec<CpuSet> {
+    fn all_shares(&self) -> Vec<CpuSet> {
         match self.three(1) {
             Ok(three) if self.equal.is_empty() => vec![three.ends.clone(), three.dut, three.ends],
             _ => self.equal.clone(),
@@ -203,7 +282,7 @@ mod tests {
     fn ends_own_the_second_half_and_workers_the_rest_as_far_as_it_goes() {
         let cores = |list: &[&str]| list.iter().map(|core| core.parse().unwrap()).collect::<Vec<CpuSet>>();
         let three = |available: &str, list: &[&str], workers| {
-            let three = Placement::new(&available.parse().unwrap(), &cores(list), 0).unwrap().three(workers).unwrap();
+            let three = Shares::new(&available.parse().unwrap(), &cores(list), 0).unwrap().three(workers).unwrap();
             [three.ends, three.dut, three.shared].map(|set| set.to_string())
         };
         assert_eq!(three("0-1", &[], 1), ["1", "0", ""]);
@@ -216,7 +295,7 @@ mod tests {
         assert_eq!(three("0-7", &["0,4", "1,5", "2,6", "3,7"], 2), ["2-3,6-7", "0,4", ""]);
         let each = |cpus| Placement::new(&CpuSet::new(0..cpus), &[], 0).unwrap().of_each_end();
         assert_eq!([1, 2, 3, 4, 6, 7, 8, 16, 64].map(each), [1, 1, 1, 1, 1, 2, 2, 4, 16]);
-        let two = Placement::new(&set([0, 1]), &[], 0).unwrap();
+        let two = Shares::new(&set([0, 1]), &[], 0).unwrap();
         assert!(two.has_cpus_for(2) && !two.has_cpus_for(4));
         let error = two.three(4).unwrap_err().to_string();
         assert!(error.contains("4 workers") && error.contains("has 2"), "{error}");

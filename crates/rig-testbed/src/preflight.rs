@@ -22,6 +22,8 @@ const PORT: u16 = 7;
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// After which what has not been answered is sent again.
 const AGAIN: Duration = Duration::from_millis(250);
+/// How long no container of another host asks any more until all are taken to have their answers: it would have asked again.
+const QUIET: Duration = Duration::from_millis(600);
 
 /// A container, and where others of its network reach it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,30 +55,33 @@ struct ContainerSocket {
     network: u32,
     /// Where others of its network reach it.
     address: SocketAddr,
-    socket: UdpSocket,
+    /// `None` where it is another host's, which checks the same containers at the same time.
+    socket: Option<UdpSocket>,
 }
 
-/// Sends from each of these containers to each other of its network, and checks which container receives it; `namespace` has their
-/// namespaces.
+/// Sends from each of these containers to each other of its network, and checks which container receives it; `namespace` has the
+/// namespaces of those that are not another host's. Datagrams carry `payload` bytes, or as few as can be.
 ///
 /// # Errors
 /// [`NetworkFault`], with the first that is not reached or that receives what is not for it; or what the kernel refused.
 pub(crate) fn check<'p>(
     containers: &[ReachableContainer],
-    namespace: impl Fn(&str) -> Result<&'p Namespace>,
+    payload: u32,
+    namespace: impl Fn(&str) -> Option<&'p Namespace>,
 ) -> Result<()> {
     let member = |ReachableContainer { name, network, address }: &ReachableContainer| -> Result<ContainerSocket> {
         let address = SocketAddr::new(*address, PORT);
-        let socket = namespace(name)?.ns.run(|| UdpSocket::bind(address))?;
-        let socket = socket.with_context(|| format!("open port {PORT} in {name}"))?;
+        let socket = namespace(name).map(|namespace| namespace.ns.run(|| UdpSocket::bind(address)));
+        let socket = socket.transpose()?.transpose().with_context(|| format!("open port {PORT} in {name}"))?;
         Ok(ContainerSocket { name: name.clone(), network: *network, address, socket })
     };
     let members: Vec<ContainerSocket> = containers.iter().map(member).collect::<Result<_>>()?;
-    check_members(&members, TIMEOUT, |network| {
+    check_members(&members, payload, TIMEOUT, |network| {
         // The kernel has one table of at most 1,024 for all namespaces (net.ipv4.neigh.default.gc_thresh3), and keeps them for
         // a while.
         for member in network {
-            let mut netlink = Netlink::open(&namespace(&member.name)?.ns)?;
+            let Some(own) = namespace(&member.name) else { continue };
+            let mut netlink = Netlink::open(&own.ns)?;
             for other in network.iter().filter(|other| other.address != member.address) {
                 netlink.forget_neighbor(UPLINK, other.address.ip())?;
             }
@@ -87,28 +92,39 @@ pub(crate) fn check<'p>(
 
 fn check_members(
     members: &[ContainerSocket],
+    payload: u32,
     time_limit: Duration,
     mut after_each: impl FnMut(&[&ContainerSocket]) -> Result<()>,
 ) -> Result<()> {
     let mut networks: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
     for (number, member) in members.iter().enumerate() {
-        member.socket.set_nonblocking(true)?;
+        member.socket.as_ref().map_or(Ok(()), |socket| socket.set_nonblocking(true))?;
         networks.entry(member.network).or_default().push(number);
     }
     // One to each at a time, which no receive buffer is too small for.
     for network in networks.values() {
         for step in 1..network.len() {
-            let to = network.iter().cycle().skip(step);
-            round(members, &network.iter().copied().zip(to.copied()).collect(), time_limit)?;
+            let pairs = network.iter().copied().zip(network.iter().cycle().skip(step).copied());
+            let own = pairs.filter(|(from, _)| members[*from].socket.is_some());
+            round(members, payload, own.collect(), time_limit)?;
         }
+    }
+    if members.iter().any(|member| member.socket.is_none()) {
+        answer_others(members)?;
+    }
+    for network in networks.values() {
         after_each(&network.iter().map(|member| &members[*member]).collect::<Vec<_>>())?;
     }
     Ok(())
 }
 
 /// Each of these sends to another, which answers.
-fn round(members: &[ContainerSocket], pairs: &BTreeSet<(usize, usize)>, time_limit: Duration) -> Result<()> {
-    let mut waiting = pairs.clone();
+fn round(
+    members: &[ContainerSocket],
+    payload: u32,
+    mut waiting: BTreeSet<(usize, usize)>,
+    time_limit: Duration,
+) -> Result<()> {
     let begin = Instant::now();
     let mut sent: Option<Instant> = None;
     while let Some((from, to)) = waiting.first().copied() {
@@ -120,42 +136,70 @@ fn round(members: &[ContainerSocket], pairs: &BTreeSet<(usize, usize)>, time_lim
         if sent.is_none_or(|sent| sent.elapsed() > AGAIN) {
             for (from, to) in &waiting {
                 // What cannot be sent gets no answer, and that is told by name.
-                let _ = members[*from].socket.send_to(&Message::ask(*from, *to).0, members[*to].address);
+                let ask = |socket: &UdpSocket| {
+                    let message = Message::ask(*from, *to).in_payload_of(payload as usize);
+                    socket.send_to(&message, members[*to].address)
+                };
+                let _ = members[*from].socket.as_ref().map(ask);
             }
             sent = Some(Instant::now());
         }
-        let mut is_idle = true;
-        for (number, member) in members.iter().enumerate() {
-            while let Some((message, source)) = receive(&member.socket)? {
-                is_idle = false;
-                let Some((from, to)) = message.ends().filter(|(from, to)| (*from).max(*to) < members.len()) else {
-                    continue;
-                };
-                let expected = if message.is_answer() { from } else { to };
-                if number != expected {
-                    let (sender, meant) = if message.is_answer() { (to, from) } else { (from, to) };
-                    let ContainerSocket { network, address, .. } = members[meant];
-                    let [from, meant] = [sender, meant].map(|member| members[member].name.clone());
-                    let (by, of) = (member.name.clone(), member.network);
-                    return Err(NetworkFault::Astray { from, meant, network, address, by, of }.into());
-                }
-                match message.is_answer() {
-                    true => drop(waiting.remove(&(from, to))),
-                    false => drop(member.socket.send_to(&message.answered().0, source)),
-                }
-            }
-        }
-        if is_idle {
+        if !hear(members, &mut waiting)? {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
     Ok(())
 }
 
-fn receive(socket: &UdpSocket) -> Result<Option<(Message, SocketAddr)>> {
-    let mut message = Message([0; LENGTH]);
-    match socket.recv_from(&mut message.0) {
-        Ok((_, source)) => Ok(Some((message, source))),
+/// Answers containers of other hosts until they are quiet.
+fn answer_others(members: &[ContainerSocket]) -> Result<()> {
+    let mut heard = Instant::now();
+    while heard.elapsed() < QUIET {
+        if hear(members, &mut BTreeSet::new())? {
+            heard = Instant::now();
+        } else {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
+}
+
+/// Takes what has come to these containers: answers what asks, and takes what is answered out of `waiting`. Whether there was anything.
+fn hear(members: &[ContainerSocket], waiting: &mut BTreeSet<(usize, usize)>) -> Result<bool> {
+    let mut has_heard = false;
+    for (number, member) in members.iter().enumerate() {
+        let Some(socket) = &member.socket else { continue };
+        while let Some((message, length, source)) = receive(socket)? {
+            has_heard = true;
+            let Some((from, to)) = message.ends().filter(|(from, to)| (*from).max(*to) < members.len()) else {
+                continue;
+            };
+            let expected = if message.is_answer() { from } else { to };
+            if number != expected {
+                let (sender, meant) = if message.is_answer() { (to, from) } else { (from, to) };
+                let ContainerSocket { network, address, .. } = members[meant];
+                let [from, meant] = [sender, meant].map(|member| members[member].name.clone());
+                let (by, of) = (member.name.clone(), member.network);
+                return Err(NetworkFault::Astray { from, meant, network, address, by, of }.into());
+            }
+            match message.is_answer() {
+                true => drop(waiting.remove(&(from, to))),
+                false => drop(socket.send_to(&message.answered().in_payload_of(length), source)),
+            }
+        }
+    }
+    Ok(has_heard)
+}
+
+/// A message, the length of the datagram that it came in, and whence.
+fn receive(socket: &UdpSocket) -> Result<Option<(Message, usize, SocketAddr)>> {
+    let mut datagram = [0; MOST];
+    match socket.recv_from(&mut datagram) {
+        Ok((length, source)) => {
+            let mut message = Message([0; LENGTH]);
+            message.0.copy_from_slice(&datagram[..LENGTH]);
+            Ok(Some((message, length, source)))
+        }
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
         // An ICMP error for an earlier message, which counts as one without an answer.
         Err(error) if is_unreached(&error) => Ok(None),
@@ -169,6 +213,8 @@ fn is_unreached(error: &io::Error) -> bool {
 }
 
 const LENGTH: usize = 9;
+/// Of a datagram, bytes.
+const MOST: usize = 1 << 16;
 
 /// The numbers of the container that asks and of the one that is asked, and whether this is the answer.
 #[derive(Debug, Clone, Copy)]
@@ -180,6 +226,13 @@ impl Message {
         bytes[1..5].copy_from_slice(&(from as u32).to_be_bytes());
         bytes[5..].copy_from_slice(&(to as u32).to_be_bytes());
         Self(bytes)
+    }
+
+    /// A datagram of so many bytes, or of the message alone where that has more.
+    fn in_payload_of(self, bytes: usize) -> Vec<u8> {
+        let mut datagram = self.0.to_vec();
+        datagram.resize(bytes.max(LENGTH), 0);
+        datagram
     }
 
     fn answered(mut self) -> Self {
@@ -211,14 +264,14 @@ mod tests {
                 name: format!("{node}/net{network}"),
                 network,
                 address: socket.local_addr().unwrap(),
-                socket,
+                socket: Some(socket),
             }
         };
         [1, 2].into_iter().flat_map(|network| ["a", "b", "c"].map(|node| (network, node))).map(member).collect()
     }
 
     fn unfit(members: &[ContainerSocket]) -> NetworkFault {
-        check_members(members, SHORT, |_| Ok(())).unwrap_err().downcast().unwrap()
+        check_members(members, 0, SHORT, |_| Ok(())).unwrap_err().downcast().unwrap()
     }
 
     #[test]
@@ -228,8 +281,23 @@ mod tests {
             networks.push(network.len());
             Ok(())
         };
-        check_members(&members(), TIMEOUT, ended).unwrap();
+        check_members(&members(), 1472, TIMEOUT, ended).unwrap();
         assert_eq!(networks, [3, 3]);
+    }
+
+    #[test]
+    fn containers_of_two_hosts_are_checked_by_both_at_a_time() {
+        // Each has sockets of half of them.
+        let (mut near, mut far) = (members(), members());
+        for (number, (near, far)) in near.iter_mut().zip(&mut far).enumerate() {
+            let (own, other) = if number % 2 == 0 { (near, far) } else { (far, near) };
+            other.socket = None;
+            other.address = own.address;
+        }
+        std::thread::scope(|scope| {
+            let hosts = [near, far].map(|host| scope.spawn(move || check_members(&host, 0, TIMEOUT, |_| Ok(()))));
+            hosts.into_iter().for_each(|host| host.join().unwrap().unwrap());
+        });
     }
 
     #[test]

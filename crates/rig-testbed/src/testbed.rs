@@ -9,7 +9,7 @@ use crate::host::{Host, Local};
 use crate::namespaces::Namespace;
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
-use crate::topology::{Endpoint, Topology};
+use crate::topology::{Endpoint, Node, Topology};
 
 /// A testbed that stands on a host. Dropping it removes its nodes, and with them everything that it consists of.
 pub struct Testbed<'h> {
@@ -61,6 +61,7 @@ impl<'h> Testbed<'h> {
     }
 
     fn standing(host: HostHandle<'h>, topology: &Topology, plan: Plan) -> Result<Self> {
+        let plan = host.get().arrange(plan)?;
         let mut testbed = Self { topology: topology.clone(), plan, host };
         let Self { plan, host, .. } = &mut testbed;
         host.get_mut().apply(plan)?;
@@ -91,7 +92,20 @@ impl<'h> Testbed<'h> {
                 containers.push(ReachableContainer { name, network: self.topology.network(&endpoint), address });
             }
         }
-        self.host().check_networks(&containers)
+        self.host().check_networks(&containers, 0)
+    }
+
+    /// Has each node send to each other one, in datagrams of `payload` bytes or as few as can be.
+    ///
+    /// # Errors
+    /// As [`Self::check_networks`].
+    pub fn check_reach(&self, payload: u32) -> Result<()> {
+        let node = |(number, node): (usize, &Node)| {
+            let address = self.topology.node_address(number).addr();
+            ReachableContainer { name: node.name.clone(), network: 1, address }
+        };
+        let nodes: Vec<_> = self.topology.nodes().iter().enumerate().map(node).collect();
+        self.host().check_networks(&nodes, payload)
     }
 
     /// Removes its nodes; unlike a drop, it says what went wrong.
@@ -113,10 +127,7 @@ impl<'h> Testbed<'h> {
 
     /// What it stands on.
     pub fn host(&self) -> &dyn Host {
-        match &self.host {
-            HostHandle::Own(own) => own.as_ref(),
-            HostHandle::Lent(lent) => *lent,
-        }
+        self.host.get()
     }
 
     /// A namespace, `node` or `node/container`.
@@ -158,6 +169,13 @@ impl<'h> Testbed<'h> {
 }
 
 impl HostHandle<'_> {
+    fn get(&self) -> &dyn Host {
+        match self {
+            Self::Own(own) => own.as_ref(),
+            Self::Lent(lent) => *lent,
+        }
+    }
+
     fn get_mut(&mut self) -> &mut dyn Host {
         match self {
             Self::Own(own) => own.as_mut(),

@@ -15,17 +15,17 @@ use crate::doctor::{Format, MachineReport, SuiteSupport, examine, write};
 
 pub fn doctor(json: bool) -> Result<Exit, Failure> {
     let (findings, access) = examine(Store::default_path());
-    let report = MachineReport::new(findings, suites(&access)?);
+    let suites = Suite::built_in().collect::<Result<Vec<_>, _>>()?;
+    let survey = survey(&access, &suites);
+    let report = MachineReport::new(findings, support(suites, survey));
     let format = if json { Format::Json } else { Format::for_stdout() };
     let text = write(&report, format, streams::width());
     print_as_it_is(&if json { text } else { look::shown(&text).into_owned() })?;
     Ok(if report.ready { Exit::Done } else { Exit::Lacking })
 }
 
-/// What a run of each built-in suite would say before its first trial: the same is asked.
-fn suites(access: &Access) -> Result<Vec<SuiteSupport>, Failure> {
-    let suites: Vec<Suite> = Suite::built_in().collect::<Result<_, _>>()?;
-    let mut survey = survey(access, &suites);
+/// What a run of each suite would say before its first trial: the same is asked. `Err` has why none can be run.
+pub(super) fn support(suites: Vec<Suite>, mut survey: Result<Survey, String>) -> Vec<SuiteSupport> {
     let mut support = |mut suite: Suite| {
         let ids = |suite: &Suite| -> Vec<String> { suite.scenarios.iter().map(|one| one.id.clone()).collect() };
         let all = ids(&suite);
@@ -37,7 +37,7 @@ fn suites(access: &Access) -> Result<Vec<SuiteSupport>, Failure> {
         };
         SuiteSupport { suite: suite.name, scenarios, left_out }
     };
-    Ok(suites.into_iter().map(&mut support).collect())
+    suites.into_iter().map(&mut support).collect()
 }
 
 /// `Err` with the reason where no suite can be run.

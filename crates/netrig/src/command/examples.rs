@@ -11,6 +11,16 @@ Examples:
   netrig doctor           what is missing, and how to get it
   sudo netrig doctor      the same for root, who can do more";
 
+pub const HOSTS: &str = "\
+Examples:
+  netrig hosts check a=web1 b=web2    before `netrig run layers --on a=web1 --on b=web2`";
+
+pub const HOSTS_CHECK: &str = "\
+Examples:
+  netrig hosts check a=web1 b=web2              destinations of ssh, or names of the hosts file
+  netrig hosts check a=web1:eth1 b=web2:eth1    by these interfaces
+Status: 0 a suite can be run, 2 bad input, 3 none can, or a host is not reached.";
+
 pub const LIST: &str = "\
 Examples:
   netrig list                what there is; `netrig show SUITE` explains one

@@ -1,17 +1,23 @@
-//! Hosts by their names: what `--host` takes, and hosts.toml.
+//! Hosts by their names: what `--host` and `--on` take, and hosts.toml.
+
+pub mod check;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use rig_cli::forms::OneOrMany;
 use rig_cli::mistakes::{FileError, load_text};
 use rig_cli::schema::{Schema, described};
 use rig_cli::source::{Source, Spanned};
+use rig_sys::clock::monotonic_ns;
+use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::Machine;
-use rig_testbed::host::{Host, HostAccess, Local, Remote};
+use rig_testbed::host::{Host, HostAccess, HostGroup, HostOfNode, Local, Remote};
+use rig_testbed::topology::check_name;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -41,6 +47,16 @@ impl FromStr for HostChoice {
     }
 }
 
+impl fmt::Display for HostChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Local => "local",
+            Self::Child => "child",
+            Self::Named(name) => name,
+        })
+    }
+}
+
 impl HostChoice {
     /// Whether the machine is another one, or may be.
     pub fn is_elsewhere(&self) -> bool {
@@ -56,9 +72,114 @@ impl HostChoice {
         Ok(match self {
             Self::Local => Box::new(local(rootless)?),
             Self::Child => Box::new(Remote::child(&program)?),
-            Self::Named(name) => Box::new(Remote::reach(&access(name, file)?, &program)?),
+            Self::Named(name) => Box::new(Remote::reach(&named(name, file)?.access, &program)?),
         })
     }
+}
+
+/// A node, and the machine that it is to be on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeOnHost {
+    node: String,
+    host: HostChoice,
+    /// The interfaces that the node is given, one for each of its wires.
+    interfaces: Vec<String>,
+}
+
+impl FromStr for NodeOnHost {
+    type Err = String;
+
+    /// `a=web1`, `a=web1:eth1`, `dut=web2:eth1,eth2`; addresses of IPv6 are in brackets.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (node, host) = text.split_once('=').ok_or("a node and its host are NODE=HOST or NODE=HOST:INTERFACES")?;
+        check_name(node).map_err(|error| error.to_string())?;
+        let is_interface = |name: &str| {
+            let is_port = name.chars().all(|c| c.is_ascii_digit());
+            (1..16).contains(&name.len()) && !is_port && !name.contains(['/', ']', ' '])
+        };
+        let are_interfaces = |names: &str| names.split(',').all(is_interface);
+        let (host, interfaces) = match host.rsplit_once(':').filter(|(_, names)| are_interfaces(names)) {
+            Some((host, names)) => (host, names.split(',').map(str::to_owned).collect()),
+            None => (host, Vec::new()),
+        };
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if bare.is_empty() {
+            return Err(format!("node {node} has no host: NODE=HOST"));
+        }
+        let Ok(host) = bare.parse();
+        Ok(Self { node: node.to_owned(), host, interfaces })
+    }
+}
+
+impl NodeOnHost {
+    /// Reaches its host, with the CPUs that hosts.toml names.
+    fn start(&self, file: Option<&Path>) -> anyhow::Result<(HostOfNode, Option<CpuSet>)> {
+        let program = std::env::current_exe().context("find netrig's own program")?;
+        let (host, named, cpus) = match &self.host {
+            HostChoice::Local | HostChoice::Child => (Remote::child(&program)?, Vec::new(), None),
+            HostChoice::Named(name) => {
+                let NamedHost { access, interfaces, cpus } = named(name, file)?;
+                (Remote::reach(&access, &program)?, interfaces, cpus)
+            }
+        };
+        let taken = if self.interfaces.is_empty() { named } else { self.interfaces.clone() };
+        Ok((HostOfNode { node: self.node.clone(), host, taken }, cpus))
+    }
+
+    /// Whether the machine is this one.
+    pub fn is_here(&self) -> bool {
+        !self.host.is_elsewhere()
+    }
+}
+
+/// The machines that nodes are on, each one's connection open.
+#[derive(Debug)]
+pub struct NodesOnHosts {
+    pub hosts: HostGroup,
+    /// CPUs that hosts.toml names, by node.
+    pub cpus: BTreeMap<String, CpuSet>,
+}
+
+/// Reaches the hosts of nodes, one after the other: ssh may have something to say, and a host dies with the thread that reached it.
+///
+/// # Errors
+/// As [`HostChoice::start`], and for nodes that no run takes.
+pub fn start_each(nodes: &[NodeOnHost], file: Option<&Path>) -> anyhow::Result<NodesOnHosts> {
+    refuse(nodes)?;
+    let (mut members, mut cpus) = (Vec::new(), BTreeMap::new());
+    for node in nodes {
+        let (member, own) = node.start(file)?;
+        cpus.extend(own.map(|own| (node.node.clone(), own)));
+        members.push(member);
+    }
+    Ok(NodesOnHosts { hosts: HostGroup::new(members, group_number()), cpus })
+}
+
+/// Fewer than two nodes, two hosts of one, or two nodes on one.
+fn refuse(nodes: &[NodeOnHost]) -> anyhow::Result<()> {
+    let [_, _, ..] = nodes else {
+        bail!("one node alone has a host: name the others' too, NODE=HOST for each; --host has all nodes on one");
+    };
+    for (number, own) in nodes.iter().enumerate() {
+        for other in &nodes[..number] {
+            if other.node == own.node {
+                bail!("node {} has two hosts", own.node);
+            }
+            if other.host == own.host {
+                bail!(
+                    "nodes {} and {} are on one host: each has to have its own; --host has all nodes on one",
+                    other.node,
+                    own.node
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// By which what this run puts on a network differs from what another does.
+fn group_number() -> u16 {
+    u16::try_from((u64::from(std::process::id()) ^ (monotonic_ns() >> 10)) & 0xffff).unwrap_or_default()
 }
 
 /// This process as a host; `rootless` says whether it is inside a user namespace.
@@ -93,14 +214,34 @@ struct HostSettings {
     binary: Option<PathBuf>,
     /// What makes netrig root there: `sudo -n`.
     r#become: Option<String>,
+    /// The interface that a node on it is given, as `--on NODE=HOST:INTERFACE` does; several for a node with several wires.
+    interface: Option<OneOrMany<String>>,
+    /// CPUs for a node on it, as `0-3`; without them all that netrig may use there.
+    cpus: Option<String>,
+}
+
+/// A host as hosts.toml has it, or a destination of ssh.
+#[derive(Debug, PartialEq, Eq)]
+struct NamedHost {
+    access: HostAccess,
+    interfaces: Vec<String>,
+    cpus: Option<CpuSet>,
+}
+
+impl NamedHost {
+    fn ssh(name: &str) -> Self {
+        Self { access: HostAccess::ssh(name, &[name.to_owned()]), interfaces: Vec::new(), cpus: None }
+    }
 }
 
 /// The JSON Schemas of this module's files.
-pub fn schemas() -> [(&'static str, Schema); 1] {
-    [(
+pub fn schemas() -> [(&'static str, Schema); 2] {
+    let [check] = check::schemas();
+    let file = (
         "hosts.json",
-        described::<HostsFile>("netrig hosts", "Hosts that `netrig run --host NAME` reaches, by their names"),
-    )]
+        described::<HostsFile>("netrig hosts", "Hosts that `--host NAME` and `--on NODE=NAME` of `netrig run` reach"),
+    );
+    [file, check]
 }
 
 /// The file that is read where none is named.
@@ -110,21 +251,19 @@ fn default_file() -> Option<PathBuf> {
     Some(base.join("netrig/hosts.toml")).filter(|file| file.exists())
 }
 
-fn access(name: &str, file: Option<&Path>) -> anyhow::Result<HostAccess> {
-    let Some(file) = file.map(Path::to_owned).or_else(default_file) else {
-        return Ok(HostAccess::ssh(name, &[name.to_owned()]));
-    };
+fn named(name: &str, file: Option<&Path>) -> anyhow::Result<NamedHost> {
+    let Some(file) = file.map(Path::to_owned).or_else(default_file) else { return Ok(NamedHost::ssh(name)) };
     let text = load_text(&file)?;
-    Ok(access_in(name, &file.display().to_string(), &text)?)
+    Ok(named_in(name, &file.display().to_string(), &text)?)
 }
 
 /// Of a host that a file need not name.
-fn access_in(name: &str, file: &str, text: &str) -> Result<HostAccess, FileError> {
+fn named_in(name: &str, file: &str, text: &str) -> Result<NamedHost, FileError> {
     let source = Source { file, text };
     let mut hosts: HostsFile = source.read()?;
-    let Some(settings) = hosts.host.remove(name) else { return Ok(HostAccess::ssh(name, &[name.to_owned()])) };
+    let Some(settings) = hosts.host.remove(name) else { return Ok(NamedHost::ssh(name)) };
     let error = |what: &str| source.error(settings.span(), format!("host '{name}' {what}"), None);
-    let HostSettings { ssh, command, program, binary, r#become } = settings.get_ref().clone();
+    let HostSettings { ssh, command, program, binary, r#become, interface, cpus } = settings.get_ref().clone();
     let access = match (ssh, command) {
         (Some(_), Some(_)) => return Err(error("has both `ssh` and `command`: one of them reaches it")),
         (None, Some(command)) if command.is_empty() => return Err(error("has an empty `command`")),
@@ -142,7 +281,13 @@ fn access_in(name: &str, file: &str, text: &str) -> Result<HostAccess, FileError
     let run_as = r#become.unwrap_or_default().split_whitespace().map(str::to_owned).collect();
     // Relative to the file.
     let binary = binary.map(|binary| Path::new(file).parent().unwrap_or(Path::new("")).join(binary));
-    Ok(HostAccess { program, binary, run_as, ..access })
+    let cpus = cpus.map(|list| list.parse().map_err(|_| error(&format!("has no list of CPUs in `cpus`: '{list}'"))));
+    let interfaces = match interface {
+        None => Vec::new(),
+        Some(OneOrMany::One(name)) => vec![name],
+        Some(OneOrMany::Many(names)) => names.into_iter().map(Spanned::into_inner).collect(),
+    };
+    Ok(NamedHost { access: HostAccess { program, binary, run_as, ..access }, interfaces, cpus: cpus.transpose()? })
 }
 
 #[cfg(test)]
@@ -162,7 +307,7 @@ mod tests {
 
     #[test]
     fn hosts_are_what_the_file_says_and_others_destinations_of_ssh() {
-        let of = |name: &str| access_in(name, "/etc/hosts.toml", FILE).unwrap();
+        let of = |name: &str| named_in(name, "/etc/hosts.toml", FILE).unwrap().access;
         let last = |access: &HostAccess| access.command.last().cloned().unwrap();
         assert_eq!(
             (last(&of("web1")), of("web1").run_as),
@@ -178,6 +323,23 @@ mod tests {
     }
 
     #[test]
+    fn nodes_are_on_hosts_by_interfaces_of_theirs() {
+        let of = |text: &str| text.parse::<NodeOnHost>().map(|on| (on.node, on.host, on.interfaces.join(" ")));
+        let node = |node: &str, host: HostChoice, interfaces: &str| Ok((node.to_owned(), host, interfaces.to_owned()));
+        let named = |name: &str| HostChoice::Named(name.to_owned());
+        assert_eq!(of("a=web1"), node("a", named("web1"), ""));
+        assert_eq!(of("a=me@web1:eth1"), node("a", named("me@web1"), "eth1"));
+        assert_eq!(of("dut=web1:eth1,eth2"), node("dut", named("web1"), "eth1 eth2"));
+        assert_eq!(of("b=child:eth1"), node("b", HostChoice::Child, "eth1"));
+        assert_eq!(of("a=[fd00::1]:eth1"), node("a", named("fd00::1"), "eth1"));
+        assert_eq!(of("a=[fd00::1]"), node("a", named("fd00::1"), ""));
+        assert_eq!(of("a=ssh://me@web1:2222"), node("a", named("ssh://me@web1:2222"), ""));
+        for wrong in ["web1", "a=", "=web1", "a=:eth1", "a b=web1"] {
+            assert!(of(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn mistakes_are_told_with_their_lines() {
         for (text, line, what) in [
             ("[host.a]\nssh = \"a\"\ncommand = [\"b\"]", 1, "both"),
@@ -185,8 +347,9 @@ mod tests {
             ("[host.a]\nssh = []", 1, "empty"),
             ("[host.a]\nprogram = \"x\"\nbinary = \"y\"", 1, "one of them"),
             ("[host.a]\nuser = \"x\"", 2, "user"),
+            ("[host.a]\ncpus = \"one\"", 1, "list of CPUs"),
         ] {
-            let error = access_in("a", "hosts.toml", text).unwrap_err();
+            let error = named_in("a", "hosts.toml", text).unwrap_err();
             assert_eq!(error.line, Some(line), "{error}");
             assert!(error.to_string().contains(what), "{error}");
         }

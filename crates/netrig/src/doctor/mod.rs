@@ -138,6 +138,10 @@ impl Format {
     pub fn for_stdout() -> Self {
         if rig_cli::look::colour() { Self::Coloured } else { Self::Plain }
     }
+
+    fn palette(self) -> print::Palette {
+        if self == Self::Coloured { print::Palette::ANSI } else { print::Palette::NONE }
+    }
 }
 
 /// Long enough for a twentieth of a CPU to show in clock ticks of 10 ms.
@@ -223,10 +227,20 @@ fn congestion_controls_of(scenarios: &[Scenario]) -> BTreeSet<&str> {
 /// `report` for a reader.
 pub fn write(report: &MachineReport, format: Format, width: usize) -> String {
     match format {
-        Format::Plain => print::text(report, print::Palette::NONE, width),
-        Format::Coloured => print::text(report, print::Palette::ANSI, width),
         Format::Json => print::json(report),
+        format => print::text(report, format.palette(), width),
     }
+}
+
+/// What a run would make of suites, for a reader.
+pub fn write_suites(suites: &[SuiteSupport], format: Format, width: usize) -> String {
+    print::suites(suites, format.palette(), width)
+}
+
+/// What speaks against a machine that was probed, elsewhere or here.
+pub fn doubts(facts: &Facts) -> Vec<Finding> {
+    let all = findings(facts, &Err(String::new())).into_iter();
+    all.filter(|one| one.area != FindingArea::Store && !matches!(one.state, State::Ok { .. })).collect()
 }
 
 /// Whether a run could be stored at `path`. Changes nothing there.

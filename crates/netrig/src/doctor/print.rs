@@ -106,6 +106,12 @@ fn write_text(report: &MachineReport, palette: Palette, columns: usize, out: &mu
 }
 
 /// What a run would make of each suite.
+pub(super) fn suites(suites: &[SuiteSupport], palette: Palette, columns: usize) -> String {
+    let mut text = String::new();
+    write_suites(suites, palette, columns, &mut text).expect("a String takes all that is written to it");
+    text
+}
+
 fn write_suites(suites: &[SuiteSupport], palette: Palette, columns: usize, out: &mut impl Write) -> fmt::Result {
     let Palette { good, doubt, bad, heading, plain } = palette;
     if suites.is_empty() {

@@ -5,8 +5,33 @@ use super::Environment;
 /// What [`described`] calls what differs from minute to minute.
 pub const LOAD_AVERAGE: &str = "Load average at the start";
 
-/// What of a machine and its settings a reader is told: name and value.
+/// What of a machine and its settings a reader is told: name and value. Of several machines, what differs is told of each.
 pub fn described(environment: &Environment) -> Vec<(String, String)> {
+    let each: Vec<(&String, Vec<(String, String)>)> =
+        environment.machines.iter().map(|(node, own)| (node, of_machine(own))).collect();
+    if each.is_empty() {
+        return of_machine(environment);
+    }
+    let mut names: Vec<&String> = Vec::new();
+    for (name, _) in each.iter().flat_map(|(_, described)| described) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let of_name = |name: &String| {
+        let value = |described: &[(String, String)]| {
+            described.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
+        };
+        let values: Vec<_> = each.iter().map(|(node, described)| (node, value(described))).collect();
+        match values.iter().all(|(_, value)| *value == values[0].1) {
+            true => vec![(name.clone(), values[0].1.clone().unwrap_or_default())],
+            false => values.into_iter().filter_map(|(node, value)| Some((format!("{name}, {node}"), value?))).collect(),
+        }
+    };
+    names.into_iter().flat_map(of_name).collect()
+}
+
+fn of_machine(environment: &Environment) -> Vec<(String, String)> {
     let privileges = if environment.rootless { "none: inside a user namespace" } else { "root" };
     let load = f64::from(environment.load_average_hundredths) / 100.0;
     let pairs = [
@@ -40,7 +65,11 @@ pub fn described(environment: &Environment) -> Vec<(String, String)> {
     let recorded = recorded.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
     let mitigations =
         environment.mitigations.iter().map(|(name, state)| (format!("Vulnerability {name}"), state.clone()));
-    fixed.chain(recorded).chain(mitigations).chain(environment.sysctls.iter().cloned()).collect()
+    let cards = environment
+        .cards
+        .iter()
+        .flat_map(|(card, told)| told.iter().map(move |(name, value)| (format!("{card}: {name}"), value.clone())));
+    fixed.chain(recorded).chain(cards).chain(mitigations).chain(environment.sysctls.iter().cloned()).collect()
 }
 
 /// For a reader.

@@ -77,6 +77,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
         limit: None,
         dut: None,
         host: None,
+        hosts: Vec::new(),
         layers: None,
         set: Vec::new(),
         before: Vec::new(),

@@ -81,16 +81,27 @@ fn status(view: &RunView, trials: usize) -> String {
 }
 
 pub fn machine(environment: &Environment) -> String {
-    let mut parts = vec![
-        environment.cpu_model.clone(),
-        counted(environment.cpus_online as usize, "CPU", "CPUs"),
-        gibibytes(environment.memory_bytes),
-        format!("Linux {}", environment.kernel),
+    let of: [fn(&Environment) -> String; 6] = [
+        |one| one.cpu_model.clone(),
+        |one| counted(one.cpus_online as usize, "CPU", "CPUs"),
+        |one| gibibytes(one.memory_bytes),
+        |one| format!("Linux {}", one.kernel),
+        |one| one.hypervisor.as_ref().map_or_else(String::new, |hypervisor| format!("under {hypervisor}")),
+        |one| format!("netrig {}", one.netrig_version),
     ];
-    parts.extend(environment.hypervisor.as_ref().map(|h| format!("under {h}")));
-    parts.push(format!("netrig {}", environment.netrig_version));
+    let mut parts = of.map(|of| of_each_machine(environment, of)).to_vec();
     parts.retain(|part| !part.is_empty());
     parts.join(" · ")
+}
+
+/// What is told of the machine; of several, of each where it is not the same of all: `a: Linux 6.1; b: Linux 6.12`.
+pub fn of_each_machine(environment: &Environment, of: impl Fn(&Environment) -> String) -> String {
+    let each: Vec<(&String, String)> = environment.machines.iter().map(|(node, one)| (node, of(one))).collect();
+    match each.as_slice() {
+        [] => of(environment),
+        [(_, first), rest @ ..] if rest.iter().all(|(_, other)| other == first) => first.clone(),
+        several => several.iter().map(|(node, told)| format!("{node}: {told}")).collect::<Vec<_>>().join("; "),
+    }
 }
 
 /// A sentence of words that begin small.

@@ -331,3 +331,22 @@ fn each_end_is_in_the_data_under_one_name() {
         }
     }
 }
+
+#[test]
+fn what_differs_between_machines_is_told_of_each() {
+    let on = |kernel: &str| Environment {
+        kernel: kernel.into(),
+        cpus_online: 8,
+        cpu_model: "Model".into(),
+        ..Environment::default()
+    };
+    assert!(machine(&on("6.1")).starts_with("Model · 8 CPUs · 0.0 GiB · Linux 6.1"));
+    let both = Environment::of_several(vec![("a".into(), on("6.1")), ("b".into(), on("6.12"))]);
+    assert!(machine(&both).starts_with("Model · 8 CPUs · 0.0 GiB · a: Linux 6.1; b: Linux 6.12"), "{}", machine(&both));
+    let told: Vec<(String, String)> = rig_facts::record::described(&both);
+    let of = |name: &str| told.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
+    assert_eq!(
+        (of("Kernel, a"), of("Kernel, b"), of("Kernel"), of("CPU")),
+        (Some("6.1"), Some("6.12"), None, Some("Model"))
+    );
+}

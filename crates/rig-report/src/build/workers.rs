@@ -8,8 +8,8 @@ use rig_stats::units::counted;
 use rig_suite::suite::{Layout, Platform, Published, Workers, WorkersCase, WorkersColumn, WorkersEnd};
 use rig_verdict::view::{RunView, ScenarioView};
 
-use super::gibibytes;
 use super::results::{STUDY, ratio, remarks};
+use super::{gibibytes, of_each_machine};
 use crate::document::{Axis, Block, Cell, Chart, Column, Interval, Label, Number, Row, Scaling, ScalingSeries, Table};
 
 /// A scenario of the run that is a row of a case.
@@ -302,11 +302,20 @@ pub(super) fn platform(view: &RunView, layout: &Layout, machines: &[Platform]) -
     if !software.iter().any(|system: &String| system.starts_with(&own_version)) {
         software.insert(0, own_version);
     }
+    let network = match environment.machines.is_empty() {
+        true => "veth pairs between namespaces of one kernel",
+        false => "what is between the machines' interfaces",
+    };
     let own = [
-        ("CPU", format!("{}, {}", environment.cpu_model, counted(environment.cpus_online as usize, "CPU", "CPUs"))),
-        ("Memory", gibibytes(environment.memory_bytes)),
-        ("Network", "veth pairs between namespaces of one kernel".to_owned()),
-        ("System", format!("Linux {}", environment.kernel)),
+        (
+            "CPU",
+            of_each_machine(environment, |one| {
+                format!("{}, {}", one.cpu_model, counted(one.cpus_online as usize, "CPU", "CPUs"))
+            }),
+        ),
+        ("Memory", of_each_machine(environment, |one| gibibytes(one.memory_bytes))),
+        ("Network", network.to_owned()),
+        ("System", of_each_machine(environment, |one| format!("Linux {}", one.kernel))),
         ("Software", software.join("; ")),
     ];
     let theirs: [fn(&Platform) -> &String; 5] =

@@ -38,7 +38,8 @@ impl ProgrammeWindow<'_> {
         // Workers know the longest that it can take, and are told when it ends before.
         let window = programme.longest(phases.window);
         let phases = Phases { window, interval: programme.sample.unwrap_or(phases.interval), ..phases };
-        let placing = WorkerPlacement { testbed: stage.testbed, clock: stage.clock, dut: scenario.dut, phases, loaded };
+        let placing =
+            WorkerPlacement { testbed: stage.testbed, clocks: stage.clocks, dut: scenario.dut, phases, loaded };
         let beginning = |traffic: &Traffic, which| match self.first_rate(which).filter(|rate| *rate > 0.0) {
             Some(rate) => traffic.at_rate(rate),
             None => traffic.clone(),
@@ -56,8 +57,8 @@ impl ProgrammeWindow<'_> {
             let (begin, end) = (edge[0], edge[1]);
             Ok(PhaseRecord {
                 name: phase.name.clone(),
-                begin_ns: stage.clock.here(begin.at_ns),
-                end_ns: stage.clock.here(end.at_ns),
+                begin_ns: stage.clocks.here(begin.at_ns),
+                end_ns: stage.clocks.here(end.at_ns),
                 ended,
                 rates: phase.rates().map(|(load, rate)| rate_record(load, rate, self.limit)).collect(),
                 commands,

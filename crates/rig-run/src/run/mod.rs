@@ -6,6 +6,7 @@ mod before;
 pub mod budget;
 mod by_layer;
 pub mod calibration;
+mod clocks;
 mod course;
 mod deciding;
 mod left_out;

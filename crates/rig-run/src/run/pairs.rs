@@ -1,7 +1,6 @@
 //! The workers of a load, each at its end of a testbed, and how they are started there.
 
 use std::io;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rig_cli::exit::in_words;
@@ -10,21 +9,11 @@ use rig_load::plan::{Load, Phases, Role, WorkerPlan};
 use rig_packet::plan::Packets;
 use rig_suite::suite::{PortOf, RequestedLoad, Traffic, at_port};
 use rig_sys::piped::PipedProcess;
-use rig_testbed::host::{ClockOffset, Program};
+use rig_testbed::host::Program;
 use rig_testbed::topology::{Endpoint, uplink};
 use rig_testbed::{Dut, Testbed};
 
-/// How much longer than here the start command may take to reach the workers of another host, besides the delay that its clock's
-/// bound tells of.
-const LONGER_LEAD: Duration = Duration::from_millis(20);
-
-/// How much longer than here the start command may take to reach all workers of a host with this clock.
-pub(super) fn longer_lead(clock: ClockOffset) -> Duration {
-    match clock {
-        ClockOffset::NONE => Duration::ZERO,
-        ClockOffset { bound_ns, .. } => LONGER_LEAD + 4 * Duration::from_nanos(bound_ns),
-    }
-}
+use super::clocks::Clocks;
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
 const PORT: u16 = 5001;
@@ -35,7 +24,7 @@ const BACKGROUND_PORT: u16 = 5002;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WorkerPlacement<'a> {
     pub testbed: &'a Testbed<'a>,
-    pub clock: ClockOffset,
+    pub clocks: &'a Clocks,
     pub dut: Option<Dut>,
     pub phases: Phases,
     /// Workers idle without.
@@ -62,7 +51,7 @@ impl<'a> WorkerPlacement<'a> {
     }
 
     fn worker(self, end: &Endpoint, role: Role, load: Load, background: bool) -> Result<Worker<'a>> {
-        let Self { testbed, clock, phases, .. } = self;
+        let Self { testbed, clocks, phases, .. } = self;
         let cpus = testbed.cpus_of(end).with_context(|| format!("find endpoint {end}"))?.as_slice().to_vec();
         let space = end.to_string();
         let plan = WorkerPlan { name: space.clone(), cpus, role, load, phases, ceiling: None };
@@ -70,7 +59,7 @@ impl<'a> WorkerPlacement<'a> {
             let started = testbed.host().start(&space, &Program::netrig(&["worker"]));
             started.map_err(|error| io::Error::other(in_words(&error)))
         };
-        Ok(Worker { plan, spawn: Box::new(spawn), clock_ns: clock.ns, background })
+        Ok(Worker { plan, spawn: Box::new(spawn), clock_ns: clocks.of_node(&end.node).ns, background })
     }
 }
 

@@ -10,8 +10,8 @@ use rig_facts::figures::node_of;
 use rig_facts::layers::Map;
 use rig_facts::programme::{LIMIT_WINDOW, Phase, Programme, ScenarioLoad};
 use rig_facts::record::{
-    AgentRecord, Calibration, DutRecord, Environment, HostRecord, LimitRecord, NodeRecord, PhaseRecord, RigCost,
-    SearchRecord, Series, TrialRecord,
+    AgentRecord, Calibration, DutRecord, Environment, LimitRecord, NodeRecord, PhaseRecord, RigCost, SearchRecord,
+    Series, TrialRecord,
 };
 use rig_facts::suspicion::flags;
 use rig_load::driver::{Cancel, Driver, DriverError};
@@ -22,7 +22,7 @@ use rig_suite::suite::{PacketThreads, Scenario, SearchPlan, Timing, Traffic};
 use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::{DatapathRegistry, Machine};
-use rig_testbed::host::{ClockOffset, Host, Local, StackSampling};
+use rig_testbed::host::{Host, Local, StackSampling};
 use rig_testbed::preflight::NetworkFault;
 use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
 use rig_testbed::{LostPeer, Placement, Testbed};
@@ -30,8 +30,8 @@ use rig_testbed::{LostPeer, Placement, Testbed};
 use super::agents::Agents;
 use super::before;
 use super::calibration::gauge;
+use super::clocks::Clocks;
 use super::course::{Counting, ProgrammeWindow};
-use super::pairs::longer_lead;
 use super::programme::carry_out;
 use super::search::{offered, search, with_opening};
 use super::under_load::{self, LatestSamples, TestbedUnderLoad};
@@ -79,8 +79,7 @@ pub(super) struct Observation {
 pub(super) struct Stage<'a> {
     pub(super) testbed: &'a Testbed<'a>,
     pub(super) agents: &'a Agents,
-    /// Of its host, when the trial began.
-    pub(super) clock: ClockOffset,
+    pub(super) clocks: &'a Clocks,
     /// Whether stacks are to be sampled where that was asked for: a step that is not kept does without.
     pub(super) samples: bool,
     /// Whether those of all nodes' CPUs are.
@@ -93,8 +92,8 @@ impl<'a> Stage<'a> {
         Self { samples: false, stacks: true, ..self }
     }
 
-    fn of(testbed: &'a Testbed<'a>, agents: &'a Agents) -> Result<Self> {
-        Ok(Self { testbed, agents, clock: testbed.host().clock()?, samples: true, stacks: false })
+    fn new(testbed: &'a Testbed<'a>, agents: &'a Agents, clocks: &'a Clocks) -> Self {
+        Self { testbed, agents, clocks, samples: true, stacks: false }
     }
 }
 
@@ -130,10 +129,11 @@ fn generator_ends() -> [Endpoint; 2] {
 }
 
 impl Rig {
-    /// On this machine, as [`Self::on`]: `program` is netrig itself, whose `worker` subcommand is one end of a load.
+    /// On this machine, as [`Self::on`], of which `nodes` share `cpus`; `program` is netrig itself, whose `worker` subcommand is one end of a
+    /// load.
     ///
     /// # Errors
-    /// As [`Self::on`].
+    /// When there are fewer CPUs than nodes.
     pub fn new(
         program: PathBuf,
         cpus: &CpuSet,
@@ -142,26 +142,26 @@ impl Rig {
         datapaths: DatapathRegistry,
     ) -> Result<Self> {
         let host = Local::new()?.with_program(program).with_datapaths(datapaths.on(Machine { rootless: false }));
-        Self::on(Box::new(host), cpus, nodes, cancel, datapaths)
+        let cores = host.facts()?.cores;
+        let placement = Placement::new(cpus, &cores, nodes)?;
+        Self::on(Box::new(host), placement, cores, cancel, datapaths)
     }
 
-    /// On a host without nodes, of which `nodes` share `cpus`; `cancel` stops a trial that runs; `datapaths` are those that
-    /// scenarios may have.
+    /// On a host without nodes; `cores` are those of its machine that have several threads; `cancel` stops a trial that runs; `datapaths` are
+    /// those that scenarios may have.
     ///
     /// # Errors
-    /// When there are fewer CPUs than nodes.
+    /// When the host cannot be asked.
     pub fn on(
         host: Box<dyn Host>,
-        cpus: &CpuSet,
-        nodes: usize,
+        placement: Placement,
+        cores: Vec<CpuSet>,
         cancel: Cancel,
         datapaths: DatapathRegistry,
     ) -> Result<Self> {
-        let facts = host.facts()?;
         // Counters are to be read at the window's edges, also where the load fills every CPU that there is.
         clock::be_punctual();
-        let (placement, generator) = (Placement::new(cpus, &facts.cores, nodes)?, Vec::new());
-        let trials = Trials { generator, placement, cores: facts.cores, cancel, datapaths, layers: None };
+        let trials = Trials { generator: Vec::new(), placement, cores, cancel, datapaths, layers: None };
         host.keep_off(&owned(&trials.placement.all()))?;
         Ok(Self { host, trials })
     }
@@ -218,7 +218,8 @@ impl Trials {
         timing: &Timing,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<TrialRecord> {
-        self.trial_with(Stage::of(testbed, &Agents::none())?, scenario, None, ordinal, timing, interim)
+        let (agents, clocks) = (Agents::none(), Clocks::of(testbed)?);
+        self.trial_with(Stage::new(testbed, &agents, &clocks), scenario, None, ordinal, timing, interim)
     }
 
     /// `generator` is its own limit, where a limit is searched.
@@ -253,13 +254,10 @@ impl Trials {
                 self.perform(stage, scenario, course, interim)?
             }
         };
-        let host = stage.testbed.host();
-        let host = host.local().is_none().then(|| -> Result<HostRecord> {
-            let (name, clock_at_begin) = (host.name().to_owned(), stage.clock);
-            Ok(HostRecord { name, clock_at_begin, clock_at_end: host.clock()? })
-        });
+        let (clocks, host) = (stage.clocks, stage.testbed.host());
         let mut record = TrialRecord {
-            host: host.transpose()?,
+            host: clocks.host(host)?,
+            hosts: clocks.hosts(host)?,
             calibration: None,
             clocks: None,
             search,
@@ -376,8 +374,8 @@ impl Trials {
         let shares = [from, to].map(|end| all.get(node(end)).cloned().unwrap_or_default());
         let testbed = Testbed::build_on(host, &bare.topology, &shares);
         let testbed = testbed.context("build the testbed of the generator's limit").map_err(unmade)?;
-        let agents = Agents::none();
-        let stage = Stage::of(&testbed, &agents)?;
+        let (agents, clocks) = (Agents::none(), Clocks::of(&testbed)?);
+        let stage = Stage::new(&testbed, &agents, &clocks);
         let found = search(&bare, plan, timing.phases, |scenario, phases, _| {
             self.observe(stage, scenario, phases, true, &mut |_, _| ())
         });
@@ -424,7 +422,7 @@ impl Trials {
         course: ProgrammeWindow<'_>,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<Observation> {
-        let Stage { testbed, agents, clock, .. } = stage;
+        let Stage { testbed, agents, clocks, .. } = stage;
         let ProgrammeWindow { programme, limit, phases, .. } = course;
         // Before connections are made, which is when some datapaths decide.
         let commands =
@@ -436,7 +434,7 @@ impl Trials {
         let latest = LatestSamples::default();
         let heard = latest.clone();
         let mut running = Driver::new(&self.cancel)
-            .longer_lead(longer_lead(clock))
+            .longer_lead(clocks.longer_lead())
             .on_sample(|worker, sample| {
                 heard.borrow_mut().insert(worker.to_owned(), *sample);
                 interim(worker, sample);
@@ -476,12 +474,13 @@ impl Trials {
         let (mut agents, dut) = observed.records(testbed.host())?;
         for (agent, (before, after)) in agents.iter_mut().zip(before.into_iter().zip(after)) {
             agent.begun = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+            let clock = clocks.of_node(&agent.node);
             agent.read_ns = agent.read_ns.map(|(begin, end)| (clock.here(begin), clock.here(end)));
         }
         let interval_us = programme.sample.map_or(0, |interval| interval.as_micros() as u64);
         let series = sampled.map(|sampled| under_load::series(sampled, begin_ns, interval_us, &mut workers));
         Ok(Observation {
-            window: (clock.here(begin.at_ns), clock.here(end.at_ns)),
+            window: (clocks.here(begin.at_ns), clocks.here(end.at_ns)),
             nodes: window.nodes,
             workers,
             agents,
@@ -534,7 +533,8 @@ impl Trials {
             ..timing.phases
         };
         let before_ns = own_cpu_ns() + agents.cpu_ns()?;
-        let stage = Stage::of(&testbed, &agents)?;
+        let clocks = Clocks::of(&testbed)?;
+        let stage = Stage::new(&testbed, &agents, &clocks);
         let observed = self.observe(stage, scenario, phases, false, &mut |_, _| ())?;
         // Agents work for all nodes, as the runner does.
         let all_ns = (own_cpu_ns() + agents.cpu_ns()?).saturating_sub(before_ns);
@@ -572,7 +572,8 @@ impl Trials {
         let (testbed, agents) = self.build(host, scenario)?;
         let setup = building.elapsed();
         before::carry_out(testbed.host(), &scenario.before, &self.cancel)?;
-        let stage = Stage::of(&testbed, &agents)?;
+        let clocks = Clocks::of(&testbed)?;
+        let stage = Stage::new(&testbed, &agents, &clocks);
         let made = self.trial_with(stage, scenario, generator, ordinal, timing, interim);
         // A load that nothing carries any more fails, too.
         let record = made.map_err(|error| if ends_runs(&error) { error } else { agents.lost().unwrap_or(error) })?;

@@ -105,6 +105,13 @@ impl Link {
 }
 
 impl Netlink {
+    /// Removes a virtual interface. It is gone when this returns, whereas one whose namespace goes may stay for a moment.
+    pub fn remove_link(&mut self, name: &str) -> Result<()> {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index(name)?;
+        self.request(RouteNetlinkMessage::DelLink(message), 0).during(|| format!("remove {name}"))
+    }
+
     /// All interfaces of the namespace, in the order of their numbers.
     pub fn links(&self) -> Result<Vec<Link>> {
         let all = self.dump(RouteNetlinkMessage::GetLink(LinkMessage::default()));

@@ -1,5 +1,6 @@
 //! The machine and its settings, as they are stored with a run.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -100,6 +101,29 @@ pub struct Environment {
     /// How CPU time was counted, and why not exactly where it was not.
     #[serde(default)]
     pub cpu_time: Option<String>,
+    /// Of a machine of several its cards, by their names: what they are and how they are set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cards: BTreeMap<String, BTreeMap<String, String>>,
+    /// Of a run over several machines that of each, by its node; what stands beside it is of the first.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub machines: BTreeMap<String, Environment>,
+}
+
+impl Environment {
+    /// That of several machines, each of a node.
+    pub fn of_several(machines: Vec<(String, Self)>) -> Self {
+        let first = machines.first().map(|(_, first)| first.clone()).unwrap_or_default();
+        Self { machines: machines.into_iter().collect(), cards: BTreeMap::new(), ..first }
+    }
+
+    /// With this change of it and of each of its machines.
+    #[must_use]
+    pub fn changed(&self, change: fn(&mut Self)) -> Self {
+        let mut all = self.clone();
+        all.machines.values_mut().for_each(change);
+        change(&mut all);
+        all
+    }
 }
 
 /// What a program was built from, so that runs of different builds can be told apart.
@@ -141,6 +165,8 @@ pub fn environment(rootless: bool, build: Build) -> Environment {
         mitigations: mitigations(Path::new("/sys/devices/system/cpu/vulnerabilities")),
         // The caller fills it in: only the accountant of its host knows how CPU time is counted.
         cpu_time: None,
+        cards: BTreeMap::new(),
+        machines: BTreeMap::new(),
     }
 }
 

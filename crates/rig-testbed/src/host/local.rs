@@ -11,6 +11,8 @@ use rig_cli::streams::note;
 use rig_datapath::cputime::{Account, Member};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu::{CpuSet, shared_cores};
+use rig_sys::ethtool;
+use rig_sys::netns::NetNs;
 use rig_sys::piped::PipedProcess;
 use rig_sys::probe;
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
@@ -157,6 +159,12 @@ impl Host for Local {
         interfaces()
     }
 
+    fn cards(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        let here = NetNs::of_current_thread()?;
+        let of = |one: HostInterface| Ok((one.name.clone(), ethtool::card(&here, &one.name)?));
+        interfaces()?.into_iter().map(of).collect()
+    }
+
     fn missing(&self, datapath: &str) -> Result<Option<Missing>> {
         Ok(self.checks.as_ref().and_then(|checks| checks.missing(datapath)))
     }
@@ -182,8 +190,8 @@ impl Host for Local {
         Some(self)
     }
 
-    fn check_networks(&self, containers: &[ReachableContainer]) -> Result<()> {
-        preflight::check(containers, |name| self.namespace(name))
+    fn check_networks(&self, containers: &[ReachableContainer], payload: u32) -> Result<()> {
+        preflight::check(containers, payload, |name| self.namespace(name).ok())
     }
 
     fn start(&self, space: &str, program: &Program) -> Result<PipedProcess> {

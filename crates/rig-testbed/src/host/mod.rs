@@ -9,8 +9,10 @@
 //! ```
 //! What the lines say is in [`protocol`]; anything that carries two streams of bytes can carry them.
 
+mod arrange;
 mod clock;
 mod environment;
+mod group;
 mod interfaces;
 mod local;
 pub mod protocol;
@@ -18,6 +20,7 @@ mod reach;
 mod remote;
 mod serve;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -30,6 +33,7 @@ use serde::{Deserialize, Serialize};
 
 pub use clock::ClockOffset;
 pub use environment::{Build, Environment, environment};
+pub use group::{HostGroup, HostOfNode};
 pub use interfaces::HostInterface;
 pub use local::{Local, give_back_what_was_left};
 pub use reach::{CommandForm, HostAccess};
@@ -62,6 +66,9 @@ pub trait Host: fmt::Debug {
     /// The interfaces that plans may be given ([`Link::OfHost`](crate::plan::Link::OfHost)).
     fn interfaces(&self) -> Result<Vec<HostInterface>>;
 
+    /// What its cards are and how they are set, by their names, as [`card`](rig_sys::ethtool::card) tells: of those that plans may be given.
+    fn cards(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>>;
+
     /// What the host lacks for a datapath, as far as that is seen without trying it out.
     fn missing(&self, datapath: &str) -> Result<Option<Missing>>;
 
@@ -74,19 +81,33 @@ pub trait Host: fmt::Debug {
     /// Keeps the program that does the host's own work off these CPUs, where it may use others.
     fn keep_off(&self, cpus: &CpuSet) -> Result<()>;
 
+    /// The plan as it is built here: where wires lead from one machine to another, they are interfaces of these.
+    ///
+    /// # Errors
+    /// Why it cannot be built.
+    fn arrange(&self, plan: Plan) -> Result<Plan> {
+        Ok(plan)
+    }
+
     /// Builds the nodes of a plan, the wires between them, and all else that it names. A part of a plan is added to what stands.
     fn apply(&mut self, part: &Plan) -> Result<()>;
+
+    /// The hosts that it is made of, each with its node; none where it is one.
+    fn members(&self) -> Vec<(&str, &dyn Host)> {
+        Vec::new()
+    }
 
     /// The host as one whose nodes are namespaces of this process; `None` where they are another's.
     fn local(&self) -> Option<&Local> {
         None
     }
 
-    /// Sends from each of these containers to each other of its network, and checks which container receives it.
+    /// Sends from each of these containers to each other of its network, in datagrams of `payload` bytes or as few as can be, and checks which
+    /// container receives it.
     ///
     /// # Errors
     /// [`NetworkFault`](crate::preflight::NetworkFault), with the first that is not reached or that receives what is not for it.
-    fn check_networks(&self, containers: &[ReachableContainer]) -> Result<()>;
+    fn check_networks(&self, containers: &[ReachableContainer], payload: u32) -> Result<()>;
 
     /// Starts a program in a namespace of a node. It dies with the host's program.
     fn start(&self, space: &str, program: &Program) -> Result<PipedProcess>;
@@ -97,6 +118,11 @@ pub trait Host: fmt::Debug {
     /// How far that clock is from this process's.
     fn clock(&self) -> Result<ClockOffset> {
         clock::measure(|| self.now())
+    }
+
+    /// That of the machine of a node.
+    fn clock_of(&self, _node: &str) -> Result<ClockOffset> {
+        self.clock()
     }
 
     /// Reads all counters of all nodes. What was read stays with the host until the mark is forgotten, or the nodes are torn

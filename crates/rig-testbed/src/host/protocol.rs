@@ -18,6 +18,7 @@
 //! Closing the program's standard input ends it, and with it every process that it started and every node. A line that is
 //! too long or says nothing known ends it too, after [`Reply::Broken`]; so does another version's greeting.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use rig_lines::{Error, Protocol, Reply, Request, decode, encode};
@@ -100,6 +101,7 @@ pub enum Question {
         congestion_controls: Vec<String>,
     },
     Interfaces,
+    Cards,
     Missing {
         datapath: String,
     },
@@ -114,6 +116,7 @@ pub enum Question {
     },
     CheckNetworks {
         containers: Vec<ReachableContainer>,
+        payload: u32,
     },
     /// The runner numbers processes, each with another number.
     Start {
@@ -185,6 +188,7 @@ pub enum Answer {
     Environment(Box<Environment>),
     Probed(Box<probe::Facts>),
     Interfaces(Vec<HostInterface>),
+    Cards(BTreeMap<String, BTreeMap<String, String>>),
     /// For a datapath.
     Missing(Option<Missing>),
     /// Why a datapath is not taken, where it is not.

@@ -4,7 +4,6 @@
 //! One thread reads all that the host says and divides it: replies go to the client that waits for them, outputs of processes
 //! into pipes that look like those of children. It never waits for anything but the host, so that neither side can block the other.
 
-use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io::{self, Cursor, Read, Write};
@@ -12,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -47,10 +47,10 @@ const END_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Remote {
     name: String,
-    client: RefCell<ProcessClient<Replies, HostInput>>,
+    client: Mutex<ProcessClient<Replies, HostInput>>,
     link: Arc<Link>,
     /// Of the process that is started next.
-    process: Cell<u64>,
+    process: AtomicU64,
     listener: Option<JoinHandle<()>>,
 }
 
@@ -92,7 +92,7 @@ macro_rules! expect {
     ($host:expr, $question:expr, $pattern:pat => $value:expr) => {
         match $host.ask($question)? {
             $pattern => Ok($value),
-            other => Err($host.client.borrow().unasked(&other)),
+            other => Err($host.client().unasked(&other)),
         }
     };
 }
@@ -155,12 +155,16 @@ impl Remote {
             Client::greet(replies, input, &PROTOCOL, env!("CARGO_PKG_VERSION"))
         };
         let client = ProcessClient::open(format!("host {name}"), Box::new(program), stderr, open)?;
-        let client = RefCell::new(client);
-        Ok(Self { name: name.to_owned(), client, link, process: Cell::new(0), listener })
+        let client = Mutex::new(client);
+        Ok(Self { name: name.to_owned(), client, link, process: AtomicU64::new(0), listener })
     }
 
     fn ask(&self, question: &Question) -> Result<Answer> {
-        self.client.borrow_mut().ask(question)
+        self.client().ask(question)
+    }
+
+    fn client(&self) -> MutexGuard<'_, ProcessClient<Replies, HostInput>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn tell(&self, question: &Question) -> Result<()> {
@@ -190,6 +194,10 @@ impl Host for Remote {
         expect!(self, &Question::Interfaces, Answer::Interfaces(interfaces) => interfaces)
     }
 
+    fn cards(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+        expect!(self, &Question::Cards, Answer::Cards(cards) => cards)
+    }
+
     fn missing(&self, datapath: &str) -> Result<Option<Missing>> {
         let question = Question::Missing { datapath: datapath.to_owned() };
         expect!(self, &question, Answer::Missing(missing) => missing)
@@ -211,8 +219,8 @@ impl Host for Remote {
         self.tell(&Question::Apply { plan: Box::new(part.clone()) })
     }
 
-    fn check_networks(&self, containers: &[ReachableContainer]) -> Result<()> {
-        let question = Question::CheckNetworks { containers: containers.to_vec() };
+    fn check_networks(&self, containers: &[ReachableContainer], payload: u32) -> Result<()> {
+        let question = Question::CheckNetworks { containers: containers.to_vec(), payload };
         match expect!(self, &question, Answer::Networks { unfit } => unfit)? {
             Some(unfit) => Err(unfit.into()),
             None => Ok(()),
@@ -220,8 +228,7 @@ impl Host for Remote {
     }
 
     fn start(&self, space: &str, program: &Program) -> Result<PipedProcess> {
-        let process = self.process.get();
-        self.process.set(process + 1);
+        let process = self.process.fetch_add(1, Ordering::Relaxed);
         let (stdout, far_stdout) = outlet()?;
         let (stderr, far_stderr) = outlet()?;
         let far = RemoteProcess { stdout: far_stdout, stderr: far_stderr, status: None };
@@ -292,7 +299,7 @@ impl Host for Remote {
 
 impl Drop for Remote {
     fn drop(&mut self) {
-        self.client.get_mut().close();
+        self.client().close();
         if let Some(listener) = self.listener.take() {
             // If the thread panicked, its message is on standard error already.
             let _ = listener.join();

@@ -188,6 +188,7 @@ impl Server<'_> {
             Question::Environment => Answer::Environment(Box::new(self.host.environment()?)),
             Question::Probe { congestion_controls } => Answer::Probed(Box::new(self.host.probe(&congestion_controls)?)),
             Question::Interfaces => Answer::Interfaces(self.host.interfaces()?),
+            Question::Cards => Answer::Cards(self.host.cards()?),
             Question::Missing { datapath } => Answer::Missing(self.host.missing(&datapath)?),
             Question::TryOut { datapath } => {
                 let tried = self.host.try_out(&datapath);
@@ -198,7 +199,7 @@ impl Server<'_> {
             Question::Between { begin, end } => Answer::Window(self.host.between(begin, end)?),
             Question::Sample => Answer::Sample(self.host.sample()?),
             Question::EndSampling => Answer::Sampled(self.host.end_sampling()?),
-            Question::CheckNetworks { containers } => match self.host.check_networks(&containers) {
+            Question::CheckNetworks { containers, payload } => match self.host.check_networks(&containers, payload) {
                 Ok(()) => Answer::Networks { unfit: None },
                 Err(error) => Answer::Networks { unfit: Some(error.downcast::<NetworkFault>()?) },
             },

@@ -23,6 +23,8 @@ pub struct Namespace {
     netlink: Netlink,
     /// The CPUs to which interfaces that are made from now on steer received packets.
     announced: CpuSet,
+    /// Interfaces over those of the host.
+    shared: Vec<String>,
 }
 
 /// Receive packet steering of interfaces that are created in a namespace.
@@ -50,7 +52,14 @@ impl Namespace {
         ns.reset_ipv4()?;
         let mut netlink = Netlink::open(&ns)?;
         netlink.set_up("lo")?;
-        Ok(Self { counters: NamespaceCounters::open(&ns)?, netlink, announced: CpuSet::default(), name, ns })
+        Ok(Self {
+            counters: NamespaceCounters::open(&ns)?,
+            netlink,
+            announced: CpuSet::default(),
+            shared: Vec::new(),
+            name,
+            ns,
+        })
     }
 
     pub(super) fn set_sysctls(&self, space: &NamespacePlan) -> Result<()> {
@@ -91,6 +100,7 @@ impl Namespace {
     pub(super) fn add_shared(&mut self, host: &mut Netlink, over: &str, own: &Interface) -> Result<()> {
         self.announce(own.steering.as_ref());
         host.add_macvlan(&own.name, over, &self.ns)?;
+        self.shared.push(own.name.clone());
         self.set_mac(own)
     }
 
@@ -273,6 +283,16 @@ impl Namespace {
 
     pub(super) fn queue_stats(&self, interface: &str) -> Result<QueueStats> {
         self.netlink.queue_stats(interface)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // The kernel takes namespaces down some time after their end, and until then these would answer for addresses that the next
+        // testbed has, too.
+        for name in std::mem::take(&mut self.shared) {
+            let _ = self.netlink.remove_link(&name);
+        }
     }
 }
 

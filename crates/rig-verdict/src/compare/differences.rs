@@ -84,7 +84,10 @@ impl Conditions {
 /// The environment without the load average, which is noise and no setting, and without the commit: the build tells whether the
 /// sources are the same.
 fn still(environment: &Environment) -> Environment {
-    Environment { load_average_hundredths: 0, netrig_commit: None, ..environment.clone() }
+    environment.changed(|one| {
+        one.load_average_hundredths = 0;
+        one.netrig_commit = None;
+    })
 }
 
 /// The scenario without the words about it, and without what ends its repetition.
@@ -216,7 +219,7 @@ fn dut(old: &ScenarioData, new: &ScenarioData) -> Option<Difference> {
 /// Machine and settings, in the words of the report.
 fn settings(old: &Environment, new: &Environment) -> Vec<Difference> {
     // Compared elsewhere, with a tolerance.
-    let still = |environment: &Environment| Environment { load_average_hundredths: 0, ..environment.clone() };
+    let still = |environment: &Environment| environment.changed(|one| one.load_average_hundredths = 0);
     let (one, other) = (described(&still(old)), described(&still(new)));
     let not_recorded = || "not recorded".to_owned();
     let values: BTreeMap<&str, &str> = other.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();

@@ -30,13 +30,14 @@ impl Bench {
         selection: &Selection,
         seed: Option<u64>,
     ) -> Result<Self, Failure> {
-        let Survey { host, elsewhere, cpus, .. } = survey;
+        let elsewhere = survey.elsewhere.clone();
         let Selection { suite, layers, .. } = selection;
         let started = Timestamp::now();
         // Any order will do as long as it is drawn at random.
         let seed = seed.unwrap_or_else(|| started.as_nanosecond() as u64 & 0xffff_ffff);
         let cancel = cancel_on_signal()?;
-        let mut rig = Rig::on(host, &cpus, suite.nodes, cancel.clone(), rig_datapaths::ALL).map_err(lacking)?;
+        let (host, placement, cores) = survey.into_parts(suite).map_err(lacking)?;
+        let mut rig = Rig::on(host, placement, cores, cancel.clone(), rig_datapaths::ALL).map_err(lacking)?;
         match layers {
             Some(map) => rig.divide_by(map.clone()).or_exit(Exit::Lacking)?,
             None if suite.scenarios.iter().any(|scenario| scenario.profile) => {

@@ -28,7 +28,7 @@ pub(super) use self::selection::{Length, before};
 pub(super) use self::survey::Survey;
 use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
 use super::gain_privilege;
-use super::hosts::HostChoice;
+use super::hosts::{HostChoice, NodeOnHost, start_each};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
@@ -71,10 +71,16 @@ pub struct RunArgs {
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
     /// Where the nodes are: local, child, a name of the hosts file or a destination of ssh [default: local]
-    #[arg(long, value_name = "HOST", hide_short_help = true)]
+    #[arg(long, value_name = "HOST", group = "where", hide_short_help = true)]
     pub host: Option<HostChoice>,
+    /// A node on a machine of its own, by its interface, e.g. a=web1 or a=web1:eth1
+    ///
+    /// To be given for each node; `dut` is the one between client and server. HOST is as for --host. INTERFACES, one for each wire of the node
+    /// (eth1,eth2), are taken, and given back; without them, what leads to the other machines is shared by macvlan interfaces.
+    #[arg(long, value_name = "NODE=HOST[:INTERFACES]", group = "where", hide_short_help = true)]
+    pub on: Vec<NodeOnHost>,
     /// How hosts are reached [default: ~/.config/netrig/hosts.toml]
-    #[arg(long, value_name = "FILE", requires = "host", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", requires = "where", hide_short_help = true)]
     pub hosts: Option<PathBuf>,
     /// Also sample what each layer costs; FILE adds layers
     #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE")]
@@ -108,11 +114,7 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     // Everything that can be refused is refused before the first packet: what the command line and files say, then privileges and
     // what this machine cannot make, then times that no plan fits in.
     let mut selection = Selection::of(args)?;
-    let host = args.host.clone().unwrap_or_default();
-    // Nothing is done here where another machine does it.
-    let rootless = if host.is_elsewhere() { false } else { gain_privilege()? };
-    let started = host.start(args.hosts.as_deref(), rootless).or_exit(Exit::Failed)?;
-    let mut survey = Survey::begin(started, args.cpus.as_ref(), &selection.suite.scenarios)?;
+    let mut survey = reach(args, &selection)?;
     let left_out = survey.leave_out(&mut selection.suite).map_err(lacking)?;
     refuse(args, &selection, &left_out)?;
     let past = PastTrials::of(args, &selection.suite)?;
@@ -126,6 +128,23 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
 
     let measurement = Measurement::make(args, &selection, schedule, bench, &mut store)?;
     conclusion::conclude(args, selection, measurement, &store)
+}
+
+/// Reaches the machines that the nodes are to be on.
+fn reach(args: &RunArgs, selection: &Selection) -> Result<Survey, Failure> {
+    let (hosts, cpus, scenarios) = (args.hosts.as_deref(), args.cpus.as_ref(), &selection.suite.scenarios);
+    if args.on.is_empty() {
+        let host = args.host.clone().unwrap_or_default();
+        // Nothing is done here where another machine does it.
+        let rootless = if host.is_elsewhere() { false } else { gain_privilege()? };
+        let started = host.start(hosts, rootless).or_exit(Exit::Failed)?;
+        return Survey::begin(started, cpus, scenarios);
+    }
+    if args.on.iter().any(NodeOnHost::is_here) {
+        gain_privilege()?;
+    }
+    let started = start_each(&args.on, hosts).or_exit(Exit::Failed)?;
+    Survey::of_nodes(started, cpus, scenarios)
 }
 
 /// Refuses a run of which nothing is left, or that is to be whole and is not.

@@ -17,6 +17,7 @@ mod lanes;
 mod layers;
 mod limits;
 mod loads;
+mod on_hosts;
 mod packets;
 mod paths;
 mod programme;

@@ -1,0 +1,204 @@
+//! Suites whose nodes are on several hosts: here each host's machine is a network namespace, and a veth pair is the network.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use rig_sys::netlink::{Netlink, VethPair};
+use rig_sys::netns::NetNs;
+use serde_json::Value;
+
+use super::world::{self, NETRIG};
+
+/// Two machines with an interface each, joined.
+struct Machines {
+    machines: [NetNs; 2],
+    directory: tempfile::TempDir,
+}
+
+impl Machines {
+    fn new() -> Self {
+        let machines = [(); 2].map(|()| NetNs::create().unwrap());
+        let mut netlink = machines.each_ref().map(|ns| Netlink::open(ns).unwrap());
+        let [near, _] = &mut netlink;
+        near.add_veth(&VethPair { name: "eth1", peer: "eth1", peer_ns: &machines[1], queues: 1, mtu: 1500 }).unwrap();
+        for (netlink, host) in netlink.iter_mut().zip(1..) {
+            for name in ["lo", "eth1"] {
+                netlink.set_up(name).unwrap();
+            }
+            netlink.add_address("eth1", [192, 0, 2, host].into(), 24).unwrap();
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let host = |(name, ns): (&str, &NetNs)| {
+            let path = format!("/proc/{}/fd/{}", std::process::id(), ns.raw_fd());
+            format!("[host.{name}]\ncommand = [\"nsenter\", \"--net={path}\"]\nprogram = \"{NETRIG}\"\n")
+        };
+        let text: String = ["m1", "m2"].into_iter().zip(&machines).map(host).collect();
+        fs::write(directory.path().join("hosts.toml"), text).unwrap();
+        Self { machines, directory }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// What `ip` tells of both machines' links, addresses and routes.
+    fn state(&self) -> Vec<String> {
+        let of = |ns: &NetNs, what: &[&str]| {
+            let output = ns.run(|| Command::new("ip").args(what).output().unwrap()).unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        // Those of IPv6 change by themselves at first.
+        let asked: [&[&str]; 3] = [&["-o", "link"], &["-4", "-o", "addr"], &["-4", "route", "show", "table", "all"]];
+        self.machines.iter().flat_map(|ns| asked.map(|what| of(ns, what))).collect()
+    }
+
+    fn run(&self, suite: &str, arguments: &[&str]) -> std::process::Output {
+        let mut run = world::netrig();
+        run.args(["run", suite, "--format", "json", "--quiet", "--no-aa", "--hosts"]).arg(self.file("hosts.toml"));
+        run.arg("--store").arg(self.file("store.sqlite")).args(arguments);
+        run.stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// The report of a run.
+    fn report(&self, suite: &str, arguments: &[&str]) -> Value {
+        let output = self.run(suite, arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn refusal(&self, arguments: &[&str]) -> String {
+        let output = self.run("layers", arguments);
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+const SHORT: [&str; 4] = ["--trials", "1", "--window", "200ms"];
+
+/// The trials of a report, by their scenarios.
+fn trials(report: &Value) -> BTreeMap<&str, &Value> {
+    let scenarios = report["data"]["scenarios"].as_array().unwrap();
+    scenarios.iter().map(|scenario| (scenario["id"].as_str().unwrap(), &scenario["trials"][0])).collect()
+}
+
+#[test]
+fn nodes_on_two_hosts_share_the_interfaces_that_join_them() {
+    world::own(|| {
+        let machines = Machines::new();
+        let before = machines.state();
+        let on = ["--on", "a=m1", "--on", "b=m2"];
+        let only = ["--only", "A,B,C,D,D-vxlan,F-vxlan"];
+        let report = machines.report("layers", &[&on[..], &only, &SHORT].concat());
+        let made = trials(&report);
+        assert_eq!(made.keys().copied().collect::<Vec<_>>(), ["A", "C", "D", "D-vxlan"]);
+        for (id, trial) in &made {
+            let host = |number: usize| (&trial["hosts"][number][0], &trial["hosts"][number][1]["name"]);
+            assert_eq!((host(0), host(1)), ((&"a".into(), &"m1".into()), (&"b".into(), &"m2".into())), "{id}");
+            let names: Vec<&Value> = trial["nodes"].as_array().unwrap().iter().map(|node| &node["name"]).collect();
+            assert_eq!(names, if *id == "C" { vec!["a"] } else { vec!["a", "b"] }, "{id}");
+        }
+        let options = report["data"]["run"]["options"].as_str().unwrap();
+        assert!(options.contains("nodes on host a=m1 b=m2"), "{options}");
+        let machines_told = &report["data"]["environment"]["machines"];
+        assert_eq!(machines_told["b"]["cards"]["eth1"]["driver"], "veth", "{machines_told}");
+        let text = report.to_string();
+        for why in [
+            "B: an interface over eth1 of m1 receives nothing for a bridge's other ports: name it, --on a=m1:eth1",
+            "F-vxlan: the offloads of eth1 are those of m1",
+        ] {
+            let (id, why) = why.split_once(": ").unwrap();
+            assert!(text.contains(why) && text.contains(id), "{why}: {text}");
+        }
+        assert_eq!(machines.state(), before);
+        drop(machines);
+        world::assert_nothing_left("of a run over two hosts");
+    });
+}
+
+#[test]
+fn nodes_have_the_interfaces_that_are_named_until_the_run_ends() {
+    world::own(|| {
+        let machines = Machines::new();
+        let before = machines.state();
+        let on = ["--on", "a=m1:eth1", "--on", "b=m2:eth1"];
+        let report = machines.report("layers", &[&on[..], &["--only", "A,B,F-vxlan"], &SHORT].concat());
+        assert_eq!(trials(&report).keys().copied().collect::<Vec<_>>(), ["A", "B", "F-vxlan"]);
+        let options = report["data"]["run"]["options"].as_str().unwrap();
+        assert!(options.contains("nodes on host a=m1:eth1 b=m2:eth1"), "{options}");
+        assert_eq!(machines.state(), before);
+        drop(machines);
+        world::assert_nothing_left("of a run that had its machines' interfaces");
+    });
+}
+
+#[test]
+fn hosts_are_checked_ahead() {
+    world::own(|| {
+        let machines = Machines::new();
+        let before = machines.state();
+        let check = |nodes: &[&str]| {
+            let mut check = world::netrig();
+            check.args(["hosts", "check", "--json", "--hosts"]).arg(machines.file("hosts.toml")).args(nodes);
+            let output = check.stdin(Stdio::null()).output().unwrap();
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            (output.status.code(), report)
+        };
+        let (status, report) = check(&["a=m1", "b=m2"]);
+        assert_eq!((status, &report["ready"]), (Some(0), &true.into()), "{report}");
+        assert_eq!(report["hosts"][0]["interfaces"][0]["addresses"][0], "192.0.2.1/24");
+        assert_eq!(report["networks"][0]["interfaces"], serde_json::json!(["eth1", "eth1"]));
+        let suites = report["suites"].as_array().unwrap();
+        let layers = suites.iter().find(|suite| suite["suite"] == "layers").unwrap();
+        let text = layers["left_out"].to_string();
+        assert!(
+            text.contains("a bridge's other ports") && layers["scenarios"].to_string().contains("D-vxlan"),
+            "{layers}"
+        );
+        // The other end takes no packet that is larger.
+        machines.machines[1]
+            .run(|| {
+                let small = Command::new("ip").args(["link", "set", "eth1", "mtu", "1400"]).status().unwrap();
+                assert!(small.success());
+            })
+            .unwrap();
+        let (status, report) = check(&["a=m1", "b=m2"]);
+        let fault = report["networks"][0]["fault"].as_str().unwrap();
+        assert!(status == Some(3) && fault.contains("eth1 of m2 has an MTU of 1400 bytes"), "{report}");
+        machines.machines[1]
+            .run(|| Command::new("ip").args(["link", "set", "eth1", "mtu", "1500"]).status().unwrap())
+            .unwrap();
+        assert_eq!(machines.state(), before);
+        let (status, report) = check(&["a=m1", "b=nowhere.invalid"]);
+        let why = report["hosts"][1]["why"].as_str().unwrap();
+        assert!(status == Some(3) && why.contains("nowhere.invalid"), "{report}");
+        drop(machines);
+        world::assert_nothing_left("of hosts that were checked");
+    });
+}
+
+#[test]
+fn a_node_without_a_host_of_its_own_is_refused() {
+    world::own(|| {
+        let machines = Machines::new();
+        for (arguments, why) in [
+            (&["--on", "a=m1"][..], "one node alone has a host"),
+            (&["--on", "a=m1", "--on", "b=m1"], "nodes a and b are on one host"),
+            (&["--on", "a=m1", "--on", "a=m2"], "node a has two hosts"),
+            (&["--on", "a=m1", "--on", "x=m2", "--only", "A"], "node b"),
+            (&["--on", "a=m1:eth7", "--on", "b=m2", "--only", "A"], "m1 has no interface eth7: it has eth1"),
+            (&["--on", "a=m1", "--on", "b=m2", "--host", "child"], "cannot be used with"),
+            (&["--on", "am1", "--on", "b=m2"], "NODE=HOST"),
+        ] {
+            let refusal = machines.refusal(arguments);
+            assert!(refusal.contains(why), "{arguments:?}: {refusal}");
+        }
+        // Neither has an address there.
+        for ns in &machines.machines {
+            ns.run(|| Command::new("ip").args(["addr", "flush", "dev", "eth1"]).status().unwrap()).unwrap();
+        }
+        let refusal = machines.refusal(&["--on", "a=m1", "--on", "b=m2", "--only", "A"]);
+        assert!(refusal.contains("m1 and m2 have no network in common: name an interface of each"), "{refusal}");
+    });
+}

@@ -1,0 +1,154 @@
+//! What a card is, and how it is set: all that its driver and sysfs tell of what decides how fast it is.
+
+use std::collections::BTreeMap;
+
+use super::{Flow, driver_info, ioctl, queues, receive_hash, wanted_features};
+use crate::cpu::CpuSet;
+use crate::error::Result;
+use crate::interrupts;
+use crate::netns::NetNs;
+
+/// `struct ethtool_ringparam`.
+#[repr(C)]
+#[derive(Default)]
+struct EthtoolRings {
+    command: u32,
+    most: [u32; 4],
+    receive: u32,
+    rest: [u32; 2],
+    transmit: u32,
+}
+
+/// `struct ethtool_coalesce`.
+#[repr(C)]
+#[derive(Default)]
+struct EthtoolCoalescing {
+    command: u32,
+    receive_us: u32,
+    receive_frames: u32,
+    receive_irq: [u32; 2],
+    transmit_us: u32,
+    transmit_frames: u32,
+    transmit_irq: [u32; 2],
+    statistics_us: u32,
+    adaptive_receive: u32,
+    adaptive_transmit: u32,
+    rest: [u32; 11],
+}
+
+/// `struct ethtool_pauseparam`.
+#[repr(C)]
+#[derive(Default)]
+struct EthtoolPause {
+    command: u32,
+    negotiated: u32,
+    receive: u32,
+    transmit: u32,
+}
+
+/// Names and values for a reader, as `speed` and `25000 Mbit/s`; what is not told is not there.
+///
+/// # Errors
+/// When the namespace cannot be entered.
+pub fn card(ns: &NetNs, interface: &str) -> Result<BTreeMap<String, String>> {
+    let sysfs = ns.sysfs()?;
+    let text = |file: &str| sysfs.read(interface, file).ok().map(|text| text.trim().to_owned());
+    let features = wanted_features(ns, interface).unwrap_or_default();
+    let (receive_hash, mut told) = ns.run(|| (receive_hash(interface, Flow::TcpV4), by_driver(interface)))?;
+    let mut tell = |name: &str, value: Option<String>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            told.insert(name.to_owned(), value);
+        }
+    };
+    // -1 where the driver does not know, or the link is down.
+    let speed = text("speed").filter(|speed| speed.parse().is_ok_and(|speed: i64| speed > 0));
+    tell("speed", speed.map(|speed| format!("{speed} Mbit/s")));
+    tell("duplex", text("duplex").filter(|duplex| duplex != "unknown"));
+    tell("MTU", text("mtu").map(|mtu| format!("{mtu} bytes")));
+    tell("NUMA node", text("device/numa_node").filter(|node| node != "-1"));
+    let on: Vec<String> = features.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect();
+    tell("offloads on", Some(on.join(" ")));
+    if let Ok(Some(hash)) = receive_hash {
+        let mut queues = hash.table.clone();
+        queues.sort_unstable();
+        queues.dedup();
+        tell("RSS table", Some(format!("{} entries over {} queues", hash.table.len(), queues.len())));
+        tell("RSS key", Some(hash.key.iter().map(|byte| format!("{byte:02x}")).collect()));
+    }
+    let cpus = interrupts::of_receive_queues(ns, interface).map(|interrupts| {
+        let of = |interrupt: u32| interrupts::cpus_of(interrupt).as_ref().map_or("?".to_owned(), CpuSet::to_string);
+        interrupts.into_iter().map(of).collect::<Vec<_>>().join(" ")
+    });
+    tell("CPUs of receive interrupts", cpus);
+    let polling = [("gro_flush_timeout", " ns"), ("napi_defer_hard_irqs", ""), ("threaded", "")];
+    for (file, unit) in polling {
+        tell(file, text(file).map(|value| format!("{value}{unit}")));
+    }
+    Ok(told)
+}
+
+/// What ethtool's ioctl tells of an interface of the calling thread's namespace.
+fn by_driver(interface: &str) -> BTreeMap<String, String> {
+    let mut told = BTreeMap::new();
+    let mut tell = |name: &str, value: String| {
+        if !value.is_empty() {
+            told.insert(name.to_owned(), value);
+        }
+    };
+    if let Ok(info) = driver_info(interface) {
+        let [driver, version, firmware, bus] = info.texts();
+        tell("driver", driver);
+        tell("driver's version", version);
+        tell("firmware", firmware);
+        tell("bus", bus);
+    }
+    if let Ok((receive, transmit)) = queues(interface) {
+        tell("queues", format!("{receive} receive, {transmit} transmit"));
+    }
+    let mut rings = EthtoolRings { command: 0x10, ..EthtoolRings::default() };
+    if ioctl(interface, &mut rings).is_ok() {
+        tell("rings", format!("{} receive, {} transmit", rings.receive, rings.transmit));
+    }
+    let mut coalescing = EthtoolCoalescing { command: 0x0e, ..EthtoolCoalescing::default() };
+    if ioctl(interface, &mut coalescing).is_ok() {
+        let one = |us: u32, frames: u32, adaptive: u32| {
+            format!("{us} us or {frames} frames{}", if adaptive == 0 { "" } else { ", adaptive" })
+        };
+        let EthtoolCoalescing { receive_us, receive_frames, adaptive_receive, .. } = coalescing;
+        let EthtoolCoalescing { transmit_us, transmit_frames, adaptive_transmit, .. } = coalescing;
+        let receive = one(receive_us, receive_frames, adaptive_receive);
+        tell(
+            "coalescing",
+            format!("receive {receive}; transmit {}", one(transmit_us, transmit_frames, adaptive_transmit)),
+        );
+    }
+    let mut pause = EthtoolPause { command: 0x12, ..EthtoolPause::default() };
+    if ioctl(interface, &mut pause).is_ok() {
+        let word = |on: u32| if on == 0 { "off" } else { "on" };
+        tell("pause frames", format!("receive {}, transmit {}", word(pause.receive), word(pause.transmit)));
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::size_of;
+
+    use super::*;
+
+    #[test]
+    fn structures_are_as_long_as_the_kernels() {
+        assert_eq!(
+            (size_of::<EthtoolRings>(), size_of::<EthtoolCoalescing>(), size_of::<EthtoolPause>()),
+            (36, 92, 16),
+            "linux/ethtool.h"
+        );
+    }
+
+    #[test]
+    fn the_loopback_interface_has_a_driverless_card() {
+        let told = card(&NetNs::of_current_thread().unwrap(), "lo").unwrap();
+        assert_eq!(told.get("MTU").map(String::as_str), Some("65536 bytes"), "{told:?}");
+        assert!(!told.contains_key("speed") && told["offloads on"].contains("tx-tcp-segmentation"), "{told:?}");
+    }
+}
