@@ -47,7 +47,9 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum HostsCommand {
-    /// What a run with its nodes on these hosts would find: reached or not, their kernels, networks and clocks, what of each suite can be made
+    /// What a run over these hosts would find
+    ///
+    /// Whether they are reached and reach each other, their kernels, interfaces and clocks, and what of each suite can be made.
     #[command(after_help = examples::HOSTS_CHECK)]
     Check {
         /// A node and its host, as `netrig run --on` takes them

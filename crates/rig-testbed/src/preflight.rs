@@ -101,6 +101,7 @@ fn check_members(
         member.socket.as_ref().map_or(Ok(()), |socket| socket.set_nonblocking(true))?;
         networks.entry(member.network).or_default().push(number);
     }
+    let mut end = |network: &[usize]| after_each(&network.iter().map(|member| &members[*member]).collect::<Vec<_>>());
     // One to each at a time, which no receive buffer is too small for.
     for network in networks.values() {
         for step in 1..network.len() {
@@ -108,12 +109,11 @@ fn check_members(
             let own = pairs.filter(|(from, _)| members[*from].socket.is_some());
             round(members, payload, own.collect(), time_limit)?;
         }
+        end(network)?;
     }
     if members.iter().any(|member| member.socket.is_none()) {
         answer_others(members)?;
-    }
-    for network in networks.values() {
-        after_each(&network.iter().map(|member| &members[*member]).collect::<Vec<_>>())?;
+        networks.values().try_for_each(|network| end(network))?;
     }
     Ok(())
 }

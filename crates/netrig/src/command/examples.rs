@@ -2,8 +2,7 @@
 
 pub const NETRIG: &str = "\
 Examples:
-  netrig run layers --quick           a first look, about a minute
-  netrig run layers --against latest  after a change: better, worse, the same?
+  netrig run layers --quick    a first look, about a minute
 `netrig COMMAND --help` fits a screen, `netrig help COMMAND` tells all.";
 
 pub const DOCTOR: &str = "\
@@ -13,12 +12,12 @@ Examples:
 
 pub const HOSTS: &str = "\
 Examples:
-  netrig hosts check a=web1 b=web2    before `netrig run layers --on a=web1 --on b=web2`";
+  netrig hosts check a=web1 b=web2    before `netrig run layers --on a=web1 ...`";
 
 pub const HOSTS_CHECK: &str = "\
 Examples:
-  netrig hosts check a=web1 b=web2              destinations of ssh, or names of the hosts file
-  netrig hosts check a=web1:eth1 b=web2:eth1    by these interfaces
+  netrig hosts check a=web1 b=web2             as ssh or hosts.toml knows them
+  netrig hosts check a=web1:eth1 b=web2:eth1   by these interfaces
 Status: 0 a suite can be run, 2 bad input, 3 none can, or a host is not reached.";
 
 pub const LIST: &str = "\
