@@ -112,7 +112,7 @@ fn check_members(
         end(network)?;
     }
     if members.iter().any(|member| member.socket.is_none()) {
-        answer_others(members)?;
+        answer_others(members, payload)?;
         networks.values().try_for_each(|network| end(network))?;
     }
     Ok(())
@@ -144,7 +144,7 @@ fn round(
             }
             sent = Some(Instant::now());
         }
-        if !hear(members, &mut waiting)? {
+        if !hear(members, payload, &mut waiting)? {
             std::thread::sleep(Duration::from_micros(100));
         }
     }
@@ -152,10 +152,10 @@ fn round(
 }
 
 /// Answers containers of other hosts until they are quiet.
-fn answer_others(members: &[ContainerSocket]) -> Result<()> {
+fn answer_others(members: &[ContainerSocket], payload: u32) -> Result<()> {
     let mut heard = Instant::now();
     while heard.elapsed() < QUIET {
-        if hear(members, &mut BTreeSet::new())? {
+        if hear(members, payload, &mut BTreeSet::new())? {
             heard = Instant::now();
         } else {
             std::thread::sleep(Duration::from_millis(1));
@@ -165,11 +165,11 @@ fn answer_others(members: &[ContainerSocket]) -> Result<()> {
 }
 
 /// Takes what has come to these containers: answers what asks, and takes what is answered out of `waiting`. Whether there was anything.
-fn hear(members: &[ContainerSocket], waiting: &mut BTreeSet<(usize, usize)>) -> Result<bool> {
+fn hear(members: &[ContainerSocket], payload: u32, waiting: &mut BTreeSet<(usize, usize)>) -> Result<bool> {
     let mut has_heard = false;
     for (number, member) in members.iter().enumerate() {
         let Some(socket) = &member.socket else { continue };
-        while let Some((message, length, source)) = receive(socket)? {
+        while let Some((message, source)) = receive(socket)? {
             has_heard = true;
             let Some((from, to)) = message.ends().filter(|(from, to)| (*from).max(*to) < members.len()) else {
                 continue;
@@ -184,22 +184,18 @@ fn hear(members: &[ContainerSocket], waiting: &mut BTreeSet<(usize, usize)>) -> 
             }
             match message.is_answer() {
                 true => drop(waiting.remove(&(from, to))),
-                false => drop(socket.send_to(&message.answered().in_payload_of(length), source)),
+                false => drop(socket.send_to(&message.answered().in_payload_of(payload as usize), source)),
             }
         }
     }
     Ok(has_heard)
 }
 
-/// A message, the length of the datagram that it came in, and whence.
-fn receive(socket: &UdpSocket) -> Result<Option<(Message, usize, SocketAddr)>> {
-    let mut datagram = [0; MOST];
-    match socket.recv_from(&mut datagram) {
-        Ok((length, source)) => {
-            let mut message = Message([0; LENGTH]);
-            message.0.copy_from_slice(&datagram[..LENGTH]);
-            Ok(Some((message, length, source)))
-        }
+/// A message, without what fills its datagram, and whence it came.
+fn receive(socket: &UdpSocket) -> Result<Option<(Message, SocketAddr)>> {
+    let mut message = Message([0; LENGTH]);
+    match socket.recv_from(&mut message.0) {
+        Ok((_, source)) => Ok(Some((message, source))),
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
         // An ICMP error for an earlier message, which counts as one without an answer.
         Err(error) if is_unreached(&error) => Ok(None),
@@ -213,8 +209,6 @@ fn is_unreached(error: &io::Error) -> bool {
 }
 
 const LENGTH: usize = 9;
-/// Of a datagram, bytes.
-const MOST: usize = 1 << 16;
 
 /// The numbers of the container that asks and of the one that is asked, and whether this is the answer.
 #[derive(Debug, Clone, Copy)]
