@@ -54,12 +54,8 @@ pub fn card(ns: &NetNs, interface: &str) -> Result<BTreeMap<String, String>> {
     let sysfs = ns.sysfs()?;
     let text = |file: &str| sysfs.read(interface, file).ok().map(|text| text.trim().to_owned());
     let features = wanted_features(ns, interface).unwrap_or_default();
-    let (receive_hash, mut told) = ns.run(|| (receive_hash(interface, Flow::TcpV4), by_driver(interface)))?;
-    let mut tell = |name: &str, value: Option<String>| {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            told.insert(name.to_owned(), value);
-        }
-    };
+    let (receive_hash, mut facts) = ns.run(|| (receive_hash(interface, Flow::TcpV4), by_driver(interface)))?;
+    let mut tell = |name: &'static str, value: Option<String>| facts.extend(value.map(|value| (name, value)));
     // -1 where the driver does not know, or the link is down.
     let speed = text("speed").filter(|speed| speed.parse().is_ok_and(|speed: i64| speed > 0));
     tell("speed", speed.map(|speed| format!("{speed} Mbit/s")));
@@ -84,30 +80,23 @@ pub fn card(ns: &NetNs, interface: &str) -> Result<BTreeMap<String, String>> {
     for (file, unit) in polling {
         tell(file, text(file).map(|value| format!("{value}{unit}")));
     }
-    Ok(told)
+    let told = facts.into_iter().filter(|(_, value)| !value.is_empty());
+    Ok(told.map(|(name, value)| (name.to_owned(), value)).collect())
 }
 
 /// What ethtool's ioctl tells of an interface of the calling thread's namespace.
-fn by_driver(interface: &str) -> BTreeMap<String, String> {
-    let mut told = BTreeMap::new();
-    let mut tell = |name: &str, value: String| {
-        if !value.is_empty() {
-            told.insert(name.to_owned(), value);
-        }
-    };
+fn by_driver(interface: &str) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
     if let Ok(info) = driver_info(interface) {
         let [driver, version, firmware, bus] = info.texts();
-        tell("driver", driver);
-        tell("driver's version", version);
-        tell("firmware", firmware);
-        tell("bus", bus);
+        facts.extend([("driver", driver), ("driver's version", version), ("firmware", firmware), ("bus", bus)]);
     }
     if let Ok((receive, transmit)) = queues(interface) {
-        tell("queues", format!("{receive} receive, {transmit} transmit"));
+        facts.push(("queues", format!("{receive} receive, {transmit} transmit")));
     }
     let mut rings = EthtoolRings { command: 0x10, ..EthtoolRings::default() };
     if ioctl(interface, &mut rings).is_ok() {
-        tell("rings", format!("{} receive, {} transmit", rings.receive, rings.transmit));
+        facts.push(("rings", format!("{} receive, {} transmit", rings.receive, rings.transmit)));
     }
     let mut coalescing = EthtoolCoalescing { command: 0x0e, ..EthtoolCoalescing::default() };
     if ioctl(interface, &mut coalescing).is_ok() {
@@ -117,17 +106,15 @@ fn by_driver(interface: &str) -> BTreeMap<String, String> {
         let EthtoolCoalescing { receive_us, receive_frames, adaptive_receive, .. } = coalescing;
         let EthtoolCoalescing { transmit_us, transmit_frames, adaptive_transmit, .. } = coalescing;
         let receive = one(receive_us, receive_frames, adaptive_receive);
-        tell(
-            "coalescing",
-            format!("receive {receive}; transmit {}", one(transmit_us, transmit_frames, adaptive_transmit)),
-        );
+        let transmit = one(transmit_us, transmit_frames, adaptive_transmit);
+        facts.push(("coalescing", format!("receive {receive}; transmit {transmit}")));
     }
     let mut pause = EthtoolPause { command: 0x12, ..EthtoolPause::default() };
     if ioctl(interface, &mut pause).is_ok() {
         let word = |on: u32| if on == 0 { "off" } else { "on" };
-        tell("pause frames", format!("receive {}, transmit {}", word(pause.receive), word(pause.transmit)));
+        facts.push(("pause frames", format!("receive {}, transmit {}", word(pause.receive), word(pause.transmit))));
     }
-    told
+    facts
 }
 
 #[cfg(test)]

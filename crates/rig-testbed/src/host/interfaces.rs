@@ -3,24 +3,27 @@
 use anyhow::Result;
 use ipnet::IpNet;
 use rig_sys::netlink::{InterfaceAddress, Link, Netlink};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::namespaces::Uses;
 use crate::plan::Mac;
 
 /// An Ethernet interface of the host's own network namespace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HostInterface {
     pub name: String,
+    #[schemars(with = "String")]
     pub mac: Mac,
     /// Largest packet in bytes without the Ethernet header.
     pub mtu: u32,
     /// It is set up and has a carrier.
     pub up: bool,
     /// But for those of link scope.
+    #[schemars(with = "Vec<String>")]
     pub addresses: Vec<IpNet>,
-    /// Why the host cannot do without it; `None` where it can be taken.
+    /// Why the host cannot do without it, so that it can be shared and not taken; none where it can be taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_use: Option<String>,
 }

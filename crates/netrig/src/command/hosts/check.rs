@@ -12,7 +12,6 @@ use rig_cli::schema::{Schema, described};
 use rig_cli::streams::{self, print_as_it_is};
 use rig_cli::visible::visible;
 use rig_run::run::{MissingResource, one_line};
-use rig_stats::units::counted;
 use rig_suite::suite::{Scenario, Suite};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::Testbed;
@@ -61,30 +60,13 @@ enum HostState {
         clock_offset_ns: i64,
         clock_bound_ns: u64,
         /// What a node there may be given.
-        interfaces: Vec<InterfaceReport>,
+        interfaces: Vec<HostInterface>,
         /// What speaks against it.
         findings: Vec<Finding>,
     },
     NotReached {
         why: String,
     },
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-struct InterfaceReport {
-    name: String,
-    mtu: u32,
-    up: bool,
-    addresses: Vec<String>,
-    /// Why it cannot be taken: it can be shared.
-    in_use: Option<String>,
-}
-
-impl InterfaceReport {
-    fn of(interface: HostInterface) -> Self {
-        let HostInterface { name, mtu, up, addresses, in_use, .. } = interface;
-        Self { name, mtu, up, addresses: addresses.iter().map(ToString::to_string).collect(), in_use }
-    }
 }
 
 /// The network between two nodes.
@@ -167,7 +149,7 @@ fn reached(member: &HostOfNode, after_ms: u64) -> anyhow::Result<HostState> {
         cpus: facts.cpus.to_string(),
         clock_offset_ns: clock.ns,
         clock_bound_ns: clock.bound_ns,
-        interfaces: host.interfaces()?.into_iter().map(InterfaceReport::of).collect(),
+        interfaces: host.interfaces()?,
         findings: doubts(&host.probe(&[])?),
     })
 }
@@ -248,11 +230,9 @@ fn host_text(HostReport { node, host, state }: &HostReport, width: usize) -> Str
                     milliseconds(*clock_bound_ns as f64)
                 ),
             );
-            for InterfaceReport { name, mtu, up, addresses, in_use } in interfaces {
+            for HostInterface { name, mtu, up, addresses, in_use, .. } in interfaces {
                 let mut words = format!("{name}: {}, MTU {mtu} bytes", if *up { "up" } else { "down" });
-                if !addresses.is_empty() {
-                    let _ = write!(words, ", {}", addresses.join(", "));
-                }
+                words.extend(addresses.iter().map(|address| format!(", {address}")));
                 if let Some(why) = in_use {
                     let _ = write!(words, "; it can be shared, not taken: {why}");
                 }
@@ -267,7 +247,7 @@ fn host_text(HostReport { node, host, state }: &HostReport, width: usize) -> Str
                 }
             }
             if interfaces.is_empty() {
-                line("  ", &format!("{} that could lead to another host", counted(0, "interface", "interfaces")));
+                line("  ", "no interface that could lead to another host");
             }
         }
     }

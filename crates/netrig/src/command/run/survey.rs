@@ -127,7 +127,10 @@ impl Survey {
 /// Why a machine cannot make a scenario, with its name where there are others.
 fn why_not(machine: Option<&str>, support: &MachineSupport, scenario: &Scenario) -> Option<String> {
     let why = support.why_not(scenario)?;
-    Some(machine.map_or_else(|| why.clone(), |machine| format!("{machine}: {why}")))
+    Some(match machine {
+        Some(machine) => format!("{machine}: {why}"),
+        None => why,
+    })
 }
 
 /// Whether the machines' network can be what the scenario has between its nodes.
