@@ -6,6 +6,7 @@ use anyhow::Result;
 use rig_facts::record::HostRecord;
 use rig_testbed::Testbed;
 use rig_testbed::host::{ClockOffset, Host};
+use rig_testbed::topology::Node;
 
 /// How much longer than here the start command may take to reach the workers of another host, besides the delay that its clock's
 /// bound tells of.
@@ -23,10 +24,15 @@ pub(super) struct Clocks {
 impl Clocks {
     /// Those of a testbed's host.
     pub fn of(testbed: &Testbed<'_>) -> Result<Self> {
-        let host = testbed.host();
-        let of_node = |(node, _): (&str, &dyn Host)| Ok((node.to_owned(), host.clock_of(node)?));
-        let of_nodes = host.members().into_iter().map(of_node).collect::<Result<_>>()?;
-        Ok(Self { of_marks: host.clock()?, of_nodes })
+        let (host, nodes) = (testbed.host(), testbed.topology().nodes());
+        let of_node = |node: &Node| Some(host.member_of(&node.name)?.clock().map(|clock| (node.name.clone(), clock)));
+        let of_nodes = nodes.iter().filter_map(of_node).collect::<Result<Vec<_>>>()?;
+        // Where they are several, marks are by the runner's own clock, as far as the worst of theirs is known.
+        let of_marks = match of_nodes.iter().map(|(_, clock)| clock.bound_ns).max() {
+            Some(bound_ns) => ClockOffset { ns: 0, bound_ns },
+            None => host.clock()?,
+        };
+        Ok(Self { of_marks, of_nodes })
     }
 
     /// A time of the host's marks by the runner's clock.
@@ -55,8 +61,10 @@ impl Clocks {
 
     /// That of each node, where they are several.
     pub fn hosts(&self, host: &dyn Host) -> Result<Vec<(String, HostRecord)>> {
-        let of_node = |(node, member): (&str, &dyn Host)| Ok((node.to_owned(), record(member, self.of_node(node))?));
-        host.members().into_iter().map(of_node).collect()
+        let of_node = |(node, clock): &(String, ClockOffset)| {
+            Some(record(host.member_of(node)?, *clock).map(|record| (node.clone(), record)))
+        };
+        self.of_nodes.iter().filter_map(of_node).collect()
     }
 }
 

@@ -109,9 +109,8 @@ struct Generator {
 }
 
 impl Generator {
-    /// That of a scenario.
-    fn of(scenario: &Scenario, timing: &Timing) -> Self {
-        let [from, to] = generator_ends();
+    /// That of a scenario, between these ends.
+    fn of(scenario: &Scenario, [from, to]: [Endpoint; 2], timing: &Timing) -> Self {
         let topology = &scenario.topology;
         Self {
             traffic: Traffic { pairs: vec![(from, to)], ..scenario.traffic.clone() },
@@ -123,9 +122,10 @@ impl Generator {
     }
 }
 
-/// The ends of a testbed in which nothing is between them.
-fn generator_ends() -> [Endpoint; 2] {
-    ["from", "to"].map(|node| Endpoint { node: node.to_owned(), container: None })
+/// The ends of a testbed in which nothing is between them. Nodes with a machine each are the scenario's own.
+fn generator_ends(host: &dyn Host, from: &Endpoint, to: &Endpoint) -> [Endpoint; 2] {
+    let nodes = if host.members().is_empty() { ["from", "to"] } else { [&*from.node, &*to.node] };
+    nodes.map(|node| Endpoint { node: node.to_owned(), container: None })
 }
 
 impl Rig {
@@ -347,12 +347,12 @@ impl Trials {
         let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
         let (Some(plan), false) = (searched, scenario.topology.path().is_bare()) else { return Ok(None) };
         let Some((from, to)) = scenario.traffic.pairs.first() else { return Ok(None) };
-        let generator = Generator::of(scenario, timing);
+        let ends = generator_ends(host, from, to);
+        let generator = Generator::of(scenario, ends.clone(), timing);
         if let Some((_, known)) = self.generator.iter().find(|(of, _)| *of == generator) {
             return Ok(*known);
         }
         let topology = &scenario.topology;
-        let ends = generator_ends();
         let mut bare = Scenario { under: None, traffic: generator.traffic.clone(), ..scenario.clone() };
         let of_three = topology.path().is_of_three();
         // Of three nodes each worker has a wire of its own.
@@ -577,9 +577,11 @@ impl Trials {
         let made = self.trial_with(stage, scenario, generator, ordinal, timing, interim);
         // A load that nothing carries any more fails, too.
         let record = made.map_err(|error| if ends_runs(&error) { error } else { agents.lost().unwrap_or(error) })?;
-        if let (Some(search), true) = (&record.search, scenario.topology.path().is_bare()) {
+        let ends = scenario.traffic.pairs.first().filter(|_| scenario.topology.path().is_bare());
+        if let (Some(search), Some((from, to))) = (&record.search, ends) {
             // What others would search again is known.
-            let generator = Generator::of(scenario, timing);
+            let ends = generator_ends(testbed.host(), from, to);
+            let generator = Generator::of(scenario, ends, timing);
             if !self.generator.iter().any(|(of, _)| *of == generator) {
                 self.generator.push((generator, search.outcome.held));
             }

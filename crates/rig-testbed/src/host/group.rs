@@ -91,13 +91,18 @@ impl HostGroup {
         asked: &[A],
         ask: impl Fn(&Remote, &A) -> Result<T> + Sync,
     ) -> Result<Vec<T>> {
-        let one = |member: &HostOfNode, asked: &A| ask(&member.host, asked).with_context(|| member.on());
-        let one = &one;
-        thread::scope(|scope| {
-            let members = self.members.iter().zip(asked);
-            let begun: Vec<_> = members.map(|(member, asked)| scope.spawn(move || one(member, asked))).collect();
-            begun.into_iter().map(joined).collect()
-        })
+        let ask = &ask;
+        at_once(
+            self.members
+                .iter()
+                .zip(asked)
+                .map(|(member, asked)| move || ask(&member.host, asked).with_context(|| member.on())),
+        )
+    }
+
+    /// What only one machine has.
+    fn no_one<T>(&self) -> Result<T> {
+        bail!("{} are several machines", self.name)
     }
 
     /// What hosts answered for their nodes, in the order of the plan.
@@ -114,17 +119,14 @@ impl HostGroup {
 
     /// Has each host do its part, all at a time: an interface has no carrier before its other end is up.
     fn all<A: Sync>(&mut self, parts: &[A], act: impl Fn(&mut Remote, &A) -> Result<()> + Sync) -> Result<()> {
-        let one = |member: &mut HostOfNode, part: &A| {
-            let on = member.on();
-            act(&mut member.host, part).context(on)
-        };
-        let one = &one;
-        let results = thread::scope(|scope| {
-            let members = self.members.iter_mut().zip(parts);
-            let begun: Vec<_> = members.map(|(member, part)| scope.spawn(move || one(member, part))).collect();
-            begun.into_iter().map(joined).collect::<Vec<Result<()>>>()
+        let act = &act;
+        let acts = self.members.iter_mut().zip(parts).map(|(member, part)| {
+            move || {
+                let on = member.on();
+                act(&mut member.host, part).context(on)
+            }
         });
-        results.into_iter().collect()
+        at_once(acts).map(drop)
     }
 }
 
@@ -134,9 +136,18 @@ impl HostOfNode {
     }
 }
 
-/// What a thread that asks a host came to.
-fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|_| bail!("a thread that asks a host panicked"))
+/// Each on a thread of its own; the first error when all have ended.
+fn at_once<T: Send, F: FnOnce() -> Result<T> + Send>(acts: impl Iterator<Item = F>) -> Result<Vec<T>> {
+    let ended: Vec<Result<T>> = thread::scope(|scope| {
+        let begun: Vec<_> = acts.map(|act| scope.spawn(act)).collect();
+        let join = |thread: ScopedJoinHandle<'_, Result<T>>| thread.join();
+        begun
+            .into_iter()
+            .map(join)
+            .map(|ended| ended.unwrap_or_else(|_| bail!("a thread that asks a host panicked")))
+            .collect()
+    });
+    ended.into_iter().collect()
 }
 
 /// CPUs of different machines have the same numbers, by which stacks are kept.
@@ -153,8 +164,12 @@ impl Host for HostGroup {
         self.members.iter().map(|member| (member.node.as_str(), &member.host as &dyn Host)).collect()
     }
 
+    fn member_of(&self, node: &str) -> Option<&dyn Host> {
+        self.of_node(node).ok().map(|member| &member.host as &dyn Host)
+    }
+
     fn facts(&self) -> Result<Facts> {
-        bail!("{} are several machines", self.name)
+        self.no_one()
     }
 
     fn environment(&self) -> Result<Environment> {
@@ -165,15 +180,15 @@ impl Host for HostGroup {
     }
 
     fn probe(&self, _: &[String]) -> Result<probe::Facts> {
-        bail!("{} are several machines", self.name)
+        self.no_one()
     }
 
     fn cards(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
-        bail!("{} are several machines", self.name)
+        self.no_one()
     }
 
     fn interfaces(&self) -> Result<Vec<HostInterface>> {
-        bail!("{} are several machines", self.name)
+        self.no_one()
     }
 
     fn missing(&self, datapath: &str) -> Result<Option<Missing>> {
@@ -233,11 +248,6 @@ impl Host for HostGroup {
     fn clock(&self) -> Result<ClockOffset> {
         let bound = |host: &Remote| host.clock().map(|clock| clock.bound_ns);
         Ok(ClockOffset { ns: 0, bound_ns: self.each(bound)?.into_iter().max().unwrap_or_default() })
-    }
-
-    fn clock_of(&self, node: &str) -> Result<ClockOffset> {
-        let member = self.of_node(node)?;
-        member.host.clock().with_context(|| member.on())
     }
 
     fn mark(&self) -> Result<Mark> {

@@ -97,6 +97,11 @@ pub trait Host: fmt::Debug {
         Vec::new()
     }
 
+    /// That of them which has a node of the testbed; `None` where it is one.
+    fn member_of(&self, _node: &str) -> Option<&dyn Host> {
+        None
+    }
+
     /// The host as one whose nodes are namespaces of this process; `None` where they are another's.
     fn local(&self) -> Option<&Local> {
         None
@@ -118,11 +123,6 @@ pub trait Host: fmt::Debug {
     /// How far that clock is from this process's.
     fn clock(&self) -> Result<ClockOffset> {
         clock::measure(|| self.now())
-    }
-
-    /// That of the machine of a node.
-    fn clock_of(&self, _node: &str) -> Result<ClockOffset> {
-        self.clock()
     }
 
     /// Reads all counters of all nodes. What was read stays with the host until the mark is forgotten, or the nodes are torn

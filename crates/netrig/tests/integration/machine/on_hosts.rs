@@ -11,30 +11,31 @@ use serde_json::Value;
 
 use super::world::{self, NETRIG};
 
-/// Two machines with an interface each, joined.
+/// Machines in a row, each joined with the next one: all have an `eth1`, and those between two others an `eth2`.
 struct Machines {
-    machines: [NetNs; 2],
+    machines: Vec<NetNs>,
     directory: tempfile::TempDir,
 }
 
 impl Machines {
-    fn new() -> Self {
-        let machines = [(); 2].map(|()| NetNs::create().unwrap());
-        let mut netlink = machines.each_ref().map(|ns| Netlink::open(ns).unwrap());
-        let [near, _] = &mut netlink;
-        near.add_veth(&VethPair { name: "eth1", peer: "eth1", peer_ns: &machines[1], queues: 1, mtu: 1500 }).unwrap();
-        for (netlink, host) in netlink.iter_mut().zip(1..) {
-            for name in ["lo", "eth1"] {
-                netlink.set_up(name).unwrap();
+    fn new(count: usize) -> Self {
+        let machines: Vec<NetNs> = (0..count).map(|_| NetNs::create().unwrap()).collect();
+        let netlink = |ns: &NetNs| Netlink::open(ns).unwrap();
+        machines.iter().for_each(|ns| netlink(ns).set_up("lo").unwrap());
+        for (number, pair) in machines.windows(2).enumerate() {
+            let [name, peer] = [if number == 0 { "eth1" } else { "eth2" }, "eth1"];
+            netlink(&pair[0]).add_veth(&VethPair { name, peer, peer_ns: &pair[1], queues: 1, mtu: 1500 }).unwrap();
+            for ((ns, name), host) in pair.iter().zip([name, peer]).zip(1..) {
+                netlink(ns).set_up(name).unwrap();
+                netlink(ns).add_address(name, [192, 0, 2 + number as u8, host].into(), 24).unwrap();
             }
-            netlink.add_address("eth1", [192, 0, 2, host].into(), 24).unwrap();
         }
         let directory = tempfile::tempdir().unwrap();
         let host = |(name, ns): (&str, &NetNs)| {
             let path = format!("/proc/{}/fd/{}", std::process::id(), ns.raw_fd());
             format!("[host.{name}]\ncommand = [\"nsenter\", \"--net={path}\"]\nprogram = \"{NETRIG}\"\n")
         };
-        let text: String = ["m1", "m2"].into_iter().zip(&machines).map(host).collect();
+        let text: String = ["m1", "m2", "m3"].into_iter().zip(&machines).map(host).collect();
         fs::write(directory.path().join("hosts.toml"), text).unwrap();
         Self { machines, directory }
     }
@@ -86,7 +87,7 @@ fn trials(report: &Value) -> BTreeMap<&str, &Value> {
 #[test]
 fn nodes_on_two_hosts_share_the_interfaces_that_join_them() {
     world::own(|| {
-        let machines = Machines::new();
+        let machines = Machines::new(2);
         let before = machines.state();
         let on = ["--on", "a=m1", "--on", "b=m2"];
         let only = ["--only", "A,B,C,D,D-vxlan,F-vxlan"];
@@ -94,8 +95,11 @@ fn nodes_on_two_hosts_share_the_interfaces_that_join_them() {
         let made = trials(&report);
         assert_eq!(made.keys().copied().collect::<Vec<_>>(), ["A", "C", "D", "D-vxlan"]);
         for (id, trial) in &made {
-            let host = |number: usize| (&trial["hosts"][number][0], &trial["hosts"][number][1]["name"]);
-            assert_eq!((host(0), host(1)), ((&"a".into(), &"m1".into()), (&"b".into(), &"m2".into())), "{id}");
+            let hosts: Vec<_> = trial["hosts"].as_array().unwrap().iter().map(|of| (&of[0], &of[1]["name"])).collect();
+            let all: [(Value, Value); 2] = [("a".into(), "m1".into()), ("b".into(), "m2".into())];
+            let of_both = all.each_ref().map(|(node, host)| (node, host));
+            // C has containers of one node alone.
+            assert_eq!(hosts, if *id == "C" { &of_both[..1] } else { &of_both }, "{id}");
             let names: Vec<&Value> = trial["nodes"].as_array().unwrap().iter().map(|node| &node["name"]).collect();
             assert_eq!(names, if *id == "C" { vec!["a"] } else { vec!["a", "b"] }, "{id}");
         }
@@ -120,7 +124,7 @@ fn nodes_on_two_hosts_share_the_interfaces_that_join_them() {
 #[test]
 fn nodes_have_the_interfaces_that_are_named_until_the_run_ends() {
     world::own(|| {
-        let machines = Machines::new();
+        let machines = Machines::new(2);
         let before = machines.state();
         let on = ["--on", "a=m1:eth1", "--on", "b=m2:eth1"];
         let report = machines.report("layers", &[&on[..], &["--only", "A,B,F-vxlan"], &SHORT].concat());
@@ -134,9 +138,27 @@ fn nodes_have_the_interfaces_that_are_named_until_the_run_ends() {
 }
 
 #[test]
+fn a_dut_has_an_interface_for_each_of_its_wires() {
+    // Threads of the kernel receive for a DUT.
+    world::own_among_processes(|| {
+        let machines = Machines::new(3);
+        let before = machines.state();
+        let on = ["--on", "client=m1:eth1", "--on", "dut=m2:eth1,eth2", "--on", "server=m3:eth1"];
+        let report =
+            machines.report("balancer", &[&on[..], &["--quick", "--trials", "1", "--only", "cps-balancer-1"]].concat());
+        let trial = trials(&report)["cps-balancer-1"];
+        let nodes: Vec<_> = trial["hosts"].as_array().unwrap().iter().map(|of| (&of[0], &of[1]["name"])).collect();
+        let named =
+            [("client", "m1"), ("balancer", "m2"), ("server", "m3")].map(|(node, host)| (node.into(), host.into()));
+        assert_eq!(nodes, named.iter().map(|(node, host): &(Value, Value)| (node, host)).collect::<Vec<_>>());
+        assert_eq!(machines.state(), before);
+    });
+}
+
+#[test]
 fn hosts_are_checked_ahead() {
     world::own(|| {
-        let machines = Machines::new();
+        let machines = Machines::new(2);
         let before = machines.state();
         let check = |nodes: &[&str]| {
             let mut check = world::netrig();
@@ -181,7 +203,7 @@ fn hosts_are_checked_ahead() {
 #[test]
 fn a_node_without_a_host_of_its_own_is_refused() {
     world::own(|| {
-        let machines = Machines::new();
+        let machines = Machines::new(2);
         for (arguments, why) in [
             (&["--on", "a=m1"][..], "one node alone has a host"),
             (&["--on", "a=m1", "--on", "b=m1"], "nodes a and b are on one host"),

@@ -141,9 +141,13 @@ impl InterfaceRecord {
         for (setting, value) in other(&self.sysctls, &now.sysctls) {
             note(ns.set_interface_sysctl(name, setting, value));
         }
-        note(ethtool::want_features(ns, name, &self.features));
+        // Some can be set only with a feature on: a veth has threads with GRO.
         let sysfs = ns.sysfs()?;
         for (setting, value) in other(&self.device, &now.device) {
+            note(sysfs.write(name, setting, value));
+        }
+        note(ethtool::want_features(ns, name, &self.features));
+        for (setting, value) in other(&self.device, &sysfs.device_settings(name)?) {
             note(sysfs.write(name, setting, value));
         }
         for address in now.addresses.iter().filter(|own| !self.addresses.iter().any(|before| before.is_like(own))) {
