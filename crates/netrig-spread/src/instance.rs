@@ -16,8 +16,7 @@ pub(crate) const BEFORE: &str = "before";
 /// # Errors
 /// Where the kernel does not tell which it is.
 pub(crate) fn files() -> anyhow::Result<ServiceFiles> {
-    let namespace = NetNs::of_current_thread().and_then(|here| here.inode());
-    let namespace = namespace.context("find out which network namespace this is")?;
+    let namespace = NetNs::number_of_current_thread().context("find out which network namespace this is")?;
     Ok(ServiceFiles::new(&SPREADER, format!("net-{namespace}")))
 }
 

@@ -8,6 +8,7 @@ mod interface_settings;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -21,6 +22,7 @@ use rustix::mount::{
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::{Error, ErrorContext, Result};
+use crate::socket::netns_cookie;
 
 /// A network namespace, alive as long as this value.
 #[derive(Debug)]
@@ -39,6 +41,18 @@ impl NetNs {
             unsafe { unshare_unsafe(UnshareFlags::NEWNET) }.during(|| "create a network namespace".into())?;
             Self::of_current_thread()
         })
+    }
+
+    /// By what to tell the calling thread's namespace from all others until the machine starts again: its cookie (SO_NETNS_COOKIE,
+    /// kernel's net/core/sock.c). Before Linux 5.14 it is its inode number, which the kernel gives to another one once this one is gone.
+    pub fn number_of_current_thread() -> Result<u64> {
+        match UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).and_then(netns_cookie) {
+            Ok(cookie) => Ok(cookie),
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+                Self::of_current_thread()?.inode().map(u64::from)
+            }
+            Err(error) => Err(error).during(|| "read a network namespace's cookie".into()),
+        }
     }
 
     /// The namespace that the calling thread is in.

@@ -184,6 +184,23 @@ pub fn tcp_info(socket: impl AsFd) -> io::Result<TcpInfo> {
     Ok(unsafe { info.assume_init() })
 }
 
+/// The cookie of the network namespace that a socket is in: SO_NETNS_COOKIE, from Linux 5.14 on.
+pub(crate) fn netns_cookie(socket: impl AsFd) -> io::Result<u64> {
+    let mut cookie = 0_u64;
+    let mut length = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes, the size of the number.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_NETNS_COOKIE,
+            (&raw mut cookie).cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 { Err(io::Error::last_os_error()) } else { Ok(cookie) }
+}
+
 /// Makes writing to a peer that has gone fail with EPIPE instead of killing the process: sendfile(2) has no
 /// MSG_NOSIGNAL.
 pub fn ignore_sigpipe() {

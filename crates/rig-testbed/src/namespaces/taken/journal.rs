@@ -33,15 +33,15 @@ pub(super) struct SharedUse {
 pub(super) struct Entry {
     /// Of the machine; after another start nothing of it is left to be given back.
     boot: String,
-    /// The network namespace that the interface belongs to, by its inode.
-    namespace: u32,
+    /// The network namespace that the interface belongs to: [`rig_sys::netns::NetNs::number_of_current_thread`].
+    namespace: u64,
     /// For messages.
     pub(super) pid: u32,
     pub(super) before: InterfaceRecord,
 }
 
 impl Entry {
-    pub(super) fn of_this_process(namespace: u32, before: InterfaceRecord) -> io::Result<Self> {
+    pub(super) fn of_this_process(namespace: u64, before: InterfaceRecord) -> io::Result<Self> {
         Ok(Self { boot: boot()?, namespace, pid: std::process::id(), before })
     }
 }
@@ -78,8 +78,14 @@ pub(super) fn directory_if_used() -> io::Result<Option<PathBuf>> {
 }
 
 /// Interfaces may change their names, but not their numbers in their namespace.
-fn path(directory: &Path, namespace: u32, index: u32) -> PathBuf {
+fn path(directory: &Path, namespace: u64, index: u32) -> PathBuf {
     directory.join(format!("{namespace}-{index}.json"))
+}
+
+/// Whether it is a [`path`] of that namespace.
+fn is_of(path: &Path, namespace: u64) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".json"));
+    name.and_then(|name| name.split_once('-')).is_some_and(|(of, _)| of == namespace.to_string())
 }
 
 impl Journal {
@@ -87,7 +93,7 @@ impl Journal {
     ///
     /// # Errors
     /// That another process has it, and which.
-    pub(super) fn lock(directory: &Path, namespace: u32, index: u32) -> io::Result<LockedJournal> {
+    pub(super) fn lock(directory: &Path, namespace: u64, index: u32) -> io::Result<LockedJournal> {
         let path = path(directory, namespace, index);
         let file = open_locked(&path, true, File::try_lock)?;
         Self::found(file, path)
@@ -101,23 +107,23 @@ impl Journal {
         Ok(LockedJournal { journal: Self { file, path }, entry: entry.filter(|entry| entry.boot == here) })
     }
 
-    /// The journals of a namespace that nobody has: those of processes that were killed. Others that were left are removed.
+    /// The journals of a namespace that nobody has: those of processes that were killed. Others of it that were left are removed.
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub(super) fn left(directory: &Path, namespace: u32) -> io::Result<Vec<(Self, Entry)>> {
+    pub(super) fn left(directory: &Path, namespace: u64) -> io::Result<Vec<(Self, Entry)>> {
         let mut left = Vec::new();
         for file in fs::read_dir(directory)? {
             let path = file?.path();
-            if path.extension().is_none_or(|extension| extension != "json") {
+            // Another namespace's is not even locked for a look: who asks for what is left there would pass it over.
+            if !is_of(&path, namespace) {
                 continue;
             }
             // What is locked has its owner, and what is gone has been given back meanwhile.
             let Ok(file) = open_locked(&path, false, File::try_lock) else { continue };
             let LockedJournal { journal, entry } = Self::found(file, path)?;
             match entry {
-                Some(entry) if entry.namespace == namespace => left.push((journal, entry)),
-                Some(_) => {}
+                Some(entry) => left.push((journal, entry)),
                 None => journal.remove()?,
             }
         }
@@ -142,7 +148,7 @@ impl Journal {
 impl SharedUse {
     /// # Errors
     /// That another process has taken the interface, and which.
-    pub(super) fn lock(directory: &Path, namespace: u32, index: u32) -> io::Result<Self> {
+    pub(super) fn lock(directory: &Path, namespace: u64, index: u32) -> io::Result<Self> {
         let path = path(directory, namespace, index);
         Ok(Self { file: open_locked(&path, true, File::try_lock_shared)?, path })
     }
@@ -194,10 +200,37 @@ fn owner(path: &Path) -> String {
 }
 
 /// Who has taken an interface that is called so, of this namespace.
-pub(super) fn taker(directory: &Path, namespace: u32, name: &str) -> Option<u32> {
+pub(super) fn taker(directory: &Path, namespace: u64, name: &str) -> Option<u32> {
     let entries = fs::read_dir(directory).ok()?.flatten();
     let read = |path: PathBuf| serde_json::from_slice::<Entry>(&fs::read(path).ok()?).ok();
     let mut entries = entries.filter_map(|entry| read(entry.path()));
     let found = entries.find(|entry| entry.namespace == namespace && entry.before.name == name)?;
     Some(found.pid)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_in_a_namespace_is_found_while_others_look_for_theirs() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let left = path(directory, 7, 2);
+        let entry = Entry::of_this_process(7, InterfaceRecord::default()).unwrap();
+        fs::write(&left, serde_json::to_vec(&entry).unwrap()).unwrap();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert!(Journal::left(directory, 70).unwrap().is_empty());
+                }
+            });
+            let found: usize = (0..500).map(|_| Journal::left(directory, 7).unwrap().len()).sum();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(found, 500);
+        });
+    }
 }

@@ -53,7 +53,7 @@ impl TakenInterface {
         let words = |why: String| failed(io::Error::other(why));
         let mut netlink = Netlink::here()?;
         let host = NetNs::of_current_thread()?;
-        let namespace = host.inode()?;
+        let namespace = NetNs::number_of_current_thread()?;
         let directory = journal::directory().map_err(failed)?;
         let index = netlink.index(name).map_err(|error| match journal::taker(&directory, namespace, name) {
             Some(pid) => words(format!("process {pid} has taken it, another netrig")),
@@ -155,7 +155,7 @@ impl SharedInterface {
     /// Who has taken it.
     pub(super) fn of(name: &str) -> Result<Self> {
         let failed = |why: io::Error| Error::new(format!("share interface {name} of the host"), why);
-        let namespace = NetNs::of_current_thread()?.inode()?;
+        let namespace = NetNs::number_of_current_thread()?;
         let directory = journal::directory().map_err(failed)?;
         let index = Netlink::here()?.index(name).map_err(|error| {
             let taken = |pid| failed(io::Error::other(format!("process {pid} has taken it, another netrig")));
@@ -178,7 +178,7 @@ pub(crate) fn mend() -> Result<Vec<String>> {
 fn mend_by(directory: &Path) -> Result<Vec<String>> {
     let failed = |why: io::Error| Error::new("read the journals of interfaces", why);
     let host = NetNs::of_current_thread()?;
-    let left = Journal::left(directory, host.inode()?).map_err(failed)?;
+    let left = Journal::left(directory, NetNs::number_of_current_thread()?).map_err(failed)?;
     let mut said = Vec::new();
     for (journal, Entry { before, .. }) in left {
         let mut netlink = Netlink::here()?;

@@ -15,6 +15,7 @@ use crate::plan::Mac;
 /// An interface of the host's as it was before it was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(test, derive(Default))]
 pub(super) struct InterfaceRecord {
     pub(super) name: String,
     index: u32,
