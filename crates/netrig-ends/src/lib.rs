@@ -16,6 +16,7 @@ pub mod client_session;
 pub mod fuzz;
 pub mod limits;
 pub mod machine;
+pub mod pairs;
 pub mod partial;
 pub mod report;
 pub mod seal;

@@ -26,7 +26,7 @@ use sha2::{Digest, Sha256};
 /// Bytes of a key file, white space at its ends not counted. The least is what 128 random bits take in hexadecimal
 /// digits.
 const SHORTEST: usize = 32;
-const LONGEST: u64 = 4096;
+const LONGEST: u64 = Key::LONGEST;
 
 /// Bytes of a nonce and of a code.
 const SIZE: usize = 32;
@@ -66,6 +66,17 @@ pub enum KeyError {
 }
 
 impl Key {
+    /// Bytes of a key at most.
+    pub const LONGEST: u64 = 4096;
+
+    /// The text of a new key: 256 random bits in hexadecimal digits.
+    ///
+    /// # Errors
+    /// When the kernel has no random numbers.
+    pub fn new_text() -> io::Result<String> {
+        Nonce::draw().map(|Nonce(bytes)| bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
     /// Reads a key from a file that only its owner may read. White space at its ends is no part of the key, so that it may
     /// be written with an editor.
     ///

@@ -5,4 +5,5 @@
 pub mod checks;
 pub mod ends;
 pub mod options;
+pub mod pairs;
 pub mod suite;

@@ -5,6 +5,7 @@ use rig_facts::store::Label;
 use serde::{Deserialize, Serialize};
 
 use crate::ends::EndsTest;
+use crate::pairs::PairsTest;
 use crate::suite::Timing;
 
 /// What a run was asked to do, stored with it.
@@ -43,6 +44,9 @@ pub struct Options {
     /// Of a test between two machines, what it was; `None` of a suite's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ends: Option<EndsTest>,
+    /// Of tests between all pairs of several hosts, what they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<PairsTest>,
     /// Commands that were run in nodes before each trial, besides those of the suite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inside: Vec<PreTrialCommand>,
@@ -61,7 +65,7 @@ impl Options {
         if !self.only.is_empty() {
             words.push(format!("only {}", self.only.join(", ")));
         }
-        words.push(format!("CPUs of the nodes: {}", self.cpus.join(" and ")));
+        words.extend((!self.cpus.is_empty()).then(|| format!("CPUs of the nodes: {}", self.cpus.join(" and "))));
         words.push(match self.seed {
             Some(seed) => format!("order of the trials from seed {seed}"),
             None => "trials in a fixed order".to_owned(),

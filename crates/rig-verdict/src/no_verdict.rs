@@ -70,6 +70,7 @@ mod tests {
             again: Vec::new(),
             aa: None,
             turns: None,
+            pairs: None,
             ends: None,
             inside: Vec::new(),
             host: None,

@@ -60,6 +60,15 @@ pub fn status(run: &Run) -> Status {
     }
 }
 
+/// How the repetition of each scenario ended.
+///
+/// # Errors
+/// Where it is not told as any netrig does.
+pub fn settled(run: &Run) -> Result<Vec<ScenarioCertainty>, StoredError> {
+    let goals = run.goals.clone().map(serde_json::from_value).transpose();
+    Ok(goals.map_err(|error| StoredError::Outcome(run.summary.id, error))?.unwrap_or_default())
+}
+
 /// The view of a run of a suite.
 ///
 /// # Errors
@@ -70,12 +79,7 @@ pub fn view(run: &Run, options: &Options) -> Result<RunView, StoredError> {
     if options.quick {
         suite.hasten();
     }
-    let settled: Vec<ScenarioCertainty> = match &run.goals {
-        None => Vec::new(),
-        Some(goals) => {
-            serde_json::from_value(goals.clone()).map_err(|error| StoredError::Outcome(run.summary.id, error))?
-        }
-    };
+    let settled = settled(run)?;
     // Also where the number of trials was fixed: the suite says how sure its figures have to be.
     let level = suite.level();
     let equal: Vec<CpuSet> = options.cpus.iter().filter_map(|list| list.parse().ok()).collect();
@@ -219,7 +223,8 @@ fn why_open(judgement: &Judgement) -> Option<Open> {
     }
 }
 
-fn certainty(settled: Option<&ScenarioCertainty>) -> Certainty {
+/// What is said of a scenario's repetition.
+pub fn certainty(settled: Option<&ScenarioCertainty>) -> Certainty {
     match settled.map(|s| &s.outcome) {
         Some(RepetitionEnd::Fixed | RepetitionEnd::TimeUp) => Certainty::Fixed,
         Some(RepetitionEnd::Reached | RepetitionEnd::Decided) => Certainty::Reached,

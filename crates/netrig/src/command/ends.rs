@@ -5,8 +5,10 @@ mod live;
 mod options;
 mod recorder;
 
-use std::io::{stdin, stdout};
+use std::io::{self, BufRead, Read, stdin, stdout};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::StoppedByUser;
@@ -17,6 +19,7 @@ use rig_run::run::turns::{Starter, TurnMessage};
 use rig_sys::cpu::CpuSet;
 use rig_sys::socket::{self, NamedAddress};
 use rig_testbed::host;
+use serde_json::json;
 
 pub use self::iperf3::of_iperf3;
 use self::live::IntervalDisplay;
@@ -81,6 +84,15 @@ fn server(address: &AddressOptions, serving: &ServerOptions) -> Result<Exit, Fai
     let reach = if key.is_some() { ListenScope::AnyMachine } else { ListenScope::OwnMachine };
     let listeners = listen(serving.listen, address.port, address.family(), reach).or_exit(Exit::Failed)?;
     let stop = cancel_on_signal()?;
+    if serving.on_stdio {
+        say_where(&listeners)?;
+        let ended = stop.clone();
+        thread::spawn(move || {
+            // Also where it cannot be read, nobody is there any more.
+            let _ = io::copy(&mut stdin().lock(), &mut io::sink());
+            ended.cancel();
+        });
+    }
     for listener in &listeners {
         let address = listener.local_addr().context("find the server's own address").or_exit(Exit::Failed)?;
         let address = NamedAddress::from(address);
@@ -232,8 +244,21 @@ fn check(test: &Test) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Tells the process that has started this one where clients find it.
+fn say_where(listeners: &[TcpListener]) -> Result<(), Failure> {
+    let first = listeners.first().context("listen nowhere").or_exit(Exit::Failed)?;
+    let port = first.local_addr().context("find the server's own address").or_exit(Exit::Failed)?.port();
+    print(&format!("{}\n", json!({ "port": port })))
+}
+
 fn key(address: &AddressOptions) -> Result<Option<Key>, Failure> {
     let Some(path) = &address.key_file else { return Ok(None) };
+    if path == Path::new("-") {
+        let mut line = String::new();
+        let read = stdin().lock().take(Key::LONGEST).read_line(&mut line).context("read the key from standard input");
+        read.or_exit(Exit::BadInput)?;
+        return Key::new(line.as_bytes()).context("--key-file -").or_exit(Exit::BadInput).map(Some);
+    }
     Key::read(path).with_context(|| format!("--key-file {}", path.display())).or_exit(Exit::BadInput).map(Some)
 }
 

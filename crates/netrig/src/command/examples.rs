@@ -39,10 +39,10 @@ Examples:
 pub const RUN: &str = "\
 Examples:
   netrig run layers --quick               a first look
-  netrig run layers --only B,D --trials 5
   netrig run layers --label before        ... change something, and then:
   netrig run layers --against before
   netrig run mine.toml --gate             for CI: 1 if a claim does not hold
+  netrig run pairs --hosts hosts.toml     each host with each other one
 Status: 0 done, 1 worse than before, 2 bad input, 3 the machine lacks something,
 4 failed, 130 stopped. `netrig help run` tells more.";
 

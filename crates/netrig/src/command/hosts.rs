@@ -5,6 +5,7 @@ pub mod check;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -118,7 +119,7 @@ impl NodeOnHost {
         let (host, named, cpus) = match &self.host {
             HostChoice::Local | HostChoice::Child => (Remote::child(&program)?, Vec::new(), None),
             HostChoice::Named(name) => {
-                let NamedHost { access, interfaces, cpus } = named(name, file)?;
+                let NamedHost { access, interfaces, cpus, .. } = named(name, file)?;
                 (Remote::reach(&access, &program)?, interfaces, cpus)
             }
         };
@@ -216,21 +217,31 @@ struct HostSettings {
     r#become: Option<String>,
     /// The interface that a node on it is given, as `--on NODE=HOST:INTERFACE` does; several for a node with several wires.
     interface: Option<OneOrMany<String>>,
+    /// Where other hosts reach it in `netrig run pairs`; without it an address on a network that they have in common, or its first.
+    address: Option<IpAddr>,
     /// CPUs for a node on it, as `0-3`; without them all that netrig may use there.
     cpus: Option<String>,
 }
 
 /// A host as hosts.toml has it, or a destination of ssh.
 #[derive(Debug, PartialEq, Eq)]
-struct NamedHost {
-    access: HostAccess,
-    interfaces: Vec<String>,
+pub struct NamedHost {
+    pub name: String,
+    pub access: HostAccess,
+    pub interfaces: Vec<String>,
+    pub address: Option<IpAddr>,
     cpus: Option<CpuSet>,
 }
 
 impl NamedHost {
     fn ssh(name: &str) -> Self {
-        Self { access: HostAccess::ssh(name, &[name.to_owned()]), interfaces: Vec::new(), cpus: None }
+        Self {
+            name: name.to_owned(),
+            access: HostAccess::ssh(name, &[name.to_owned()]),
+            interfaces: Vec::new(),
+            address: None,
+            cpus: None,
+        }
     }
 }
 
@@ -251,6 +262,31 @@ fn default_file() -> Option<PathBuf> {
     Some(base.join("netrig/hosts.toml")).filter(|file| file.exists())
 }
 
+/// The hosts that are named, or all that the file has.
+///
+/// # Errors
+/// For a mistake in the file, a name that stands twice, and fewer than two.
+pub fn hosts_of(file: Option<&Path>, names: &[String]) -> anyhow::Result<Vec<NamedHost>> {
+    let mut all = names.to_vec();
+    let file = file.map(Path::to_owned).or_else(default_file);
+    if all.is_empty() {
+        let Some(file) = &file else {
+            bail!("no host is named: --hosts FILE has them, or --only web1,web2,web3");
+        };
+        let text = load_text(file)?;
+        let name = file.display().to_string();
+        let hosts: HostsFile = Source { file: &name, text: &text }.read()?;
+        all = hosts.host.into_keys().collect();
+    }
+    if let Some((_, twice)) = all.iter().enumerate().find(|(number, name)| all[..*number].contains(name)) {
+        bail!("host {twice} is named twice");
+    }
+    if all.len() < 2 {
+        bail!("pairs need two hosts or more, and {} named", if all.is_empty() { "none is" } else { "one is" });
+    }
+    all.iter().map(|name| named(name, file.as_deref())).collect()
+}
+
 fn named(name: &str, file: Option<&Path>) -> anyhow::Result<NamedHost> {
     let Some(file) = file.map(Path::to_owned).or_else(default_file) else { return Ok(NamedHost::ssh(name)) };
     let text = load_text(&file)?;
@@ -263,7 +299,7 @@ fn named_in(name: &str, file: &str, text: &str) -> Result<NamedHost, FileError> 
     let mut hosts: HostsFile = source.read()?;
     let Some(settings) = hosts.host.remove(name) else { return Ok(NamedHost::ssh(name)) };
     let error = |what: &str| source.error(settings.span(), format!("host '{name}' {what}"), None);
-    let HostSettings { ssh, command, program, binary, r#become, interface, cpus } = settings.get_ref().clone();
+    let HostSettings { ssh, command, program, binary, r#become, interface, address, cpus } = settings.get_ref().clone();
     let access = match (ssh, command) {
         (Some(_), Some(_)) => return Err(error("has both `ssh` and `command`: one of them reaches it")),
         (None, Some(command)) if command.is_empty() => return Err(error("has an empty `command`")),
@@ -287,7 +323,8 @@ fn named_in(name: &str, file: &str, text: &str) -> Result<NamedHost, FileError> 
         Some(OneOrMany::One(name)) => vec![name],
         Some(OneOrMany::Many(names)) => names.into_iter().map(Spanned::into_inner).collect(),
     };
-    Ok(NamedHost { access: HostAccess { program, binary, run_as, ..access }, interfaces, cpus: cpus.transpose()? })
+    let access = HostAccess { program, binary, run_as, ..access };
+    Ok(NamedHost { name: name.to_owned(), access, interfaces, address, cpus: cpus.transpose()? })
 }
 
 #[cfg(test)]

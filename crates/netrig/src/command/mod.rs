@@ -10,6 +10,7 @@ pub mod examples;
 pub mod hosts;
 pub mod keep;
 mod output;
+mod pairs;
 pub mod report;
 pub mod run;
 pub mod schema;

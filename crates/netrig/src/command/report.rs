@@ -6,6 +6,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, presets};
 use jiff::{SignedDuration, Timestamp, tz::TimeZone};
+use netrig_ends::pairs;
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::look;
 use rig_cli::streams::{note, print};
@@ -46,7 +47,8 @@ pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     let store = open(&args.store)?;
     let id = store.resolve(&name).or_exit(Exit::BadInput)?;
     let view = view_among_others(&store, id)?;
-    let mut document = document(&store.run(id).or_exit(Exit::BadInput)?, &view)?;
+    let run = store.run(id).or_exit(Exit::BadInput)?;
+    let mut document = document(&run, &view)?;
     if let Some(shape) = args.picture {
         let picture = rig_report::picture(&document, shape).or_exit(Exit::Failed)?;
         let Some(picture) = picture else {
@@ -61,9 +63,12 @@ pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     }
     if args.output.format == Format::Terminal && !args.all {
         let again = again(&view.id, &args.store);
-        document = match view.peer {
-            Some(_) => document.without_details(),
-            None => document.brief(&format!("Tables, single trials, doubts and method: {again} --all")),
+        document = match (view.peer.is_some(), &stored::options(&run)?.pairs) {
+            (true, _) => document.without_details(),
+            (_, Some(test)) => {
+                pairs::report::brief(document, test, format!("Each direction, hosts and method: {again} --all"))
+            }
+            _ => document.brief(&format!("Tables, single trials, doubts and method: {again} --all")),
         };
     }
     output.write(&document, args.output.format)?;
@@ -72,11 +77,11 @@ pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
 
 /// The report of a stored run.
 fn document(run: &Run, view: &RunView) -> Result<Document, Failure> {
-    if view.peer.is_none() {
-        return Ok(build::document(view));
+    let options = stored::options(run)?;
+    if let Some(test) = &options.pairs {
+        return Ok(pairs::report::of(run, &options, test)?.0);
     }
-    let of_ends = ends::document_of(run, &stored::options(run)?);
-    Ok(of_ends.map_or_else(|| build::document(view), |(document, _)| document))
+    Ok(ends::document_of(run, &options).map_or_else(|| build::document(view), |(document, _)| document))
 }
 
 #[derive(Debug, Args)]
@@ -297,6 +302,9 @@ pub(super) fn view_among_others(store: &Store, id: RunId) -> Result<RunView, Fai
 /// A stored run by itself.
 pub fn view(run: &Run) -> Result<RunView, Failure> {
     let options = stored::options(run)?;
+    if let Some(test) = &options.pairs {
+        return Ok(pairs::report::of(run, &options, test)?.1);
+    }
     Ok(match ends::document_of(run, &options) {
         Some((_, view)) => RunView { status: stored::status(run), options: options.words(), ..view },
         None => stored::view(run, &options)?,

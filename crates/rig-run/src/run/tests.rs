@@ -456,6 +456,7 @@ fn options_and_outcomes_are_stored_in_a_form_that_stays() {
         again: Vec::new(),
         aa: None,
         turns: None,
+        pairs: None,
         ends: None,
         inside: Vec::new(),
         host: None,

@@ -44,6 +44,7 @@ use rig_testbed::topology::{Endpoint, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::checks::Procedure;
+use crate::pairs::PAIRS;
 
 /// The suites that are compiled in, by name.
 const BUILT_IN: [(&str, &str); 7] = [
@@ -487,6 +488,11 @@ impl Suite {
         let path = FilePath::new(name_or_path);
         let file = name_or_path.to_string_lossy();
         let text = mistakes::read_text_of(path, limits::SIZE_MAX).map_err(|error| {
+            if name_or_path == PAIRS {
+                let hint = "netrig run pairs --hosts FILE: each host of the file with each other one".to_owned();
+                let what = "these are tests between hosts, and no suite of testbeds".to_owned();
+                return FileError { file: PAIRS.to_owned(), line: None, what, hint: Some(hint) };
+            }
             let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
             FileError {
                 file: file.clone().into_owned(),

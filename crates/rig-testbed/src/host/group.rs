@@ -240,6 +240,10 @@ impl Host for HostGroup {
         member.host.start(space, program).with_context(|| member.on())
     }
 
+    fn start_beside(&self, _: &Program) -> Result<PipedProcess> {
+        self.no_one()
+    }
+
     fn now(&self) -> Result<u64> {
         Ok(rig_sys::clock::monotonic_ns())
     }

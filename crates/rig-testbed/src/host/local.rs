@@ -102,6 +102,17 @@ impl Local {
         Self { checks: Some(Box::new(checks)), ..self }
     }
 
+    /// A program of this host's, with pipes.
+    fn command(&self, program: &Program) -> Result<Command> {
+        let path = match program.path.as_ref().or(self.program.as_ref()) {
+            Some(path) => path.clone(),
+            None => std::env::current_exe().context("find netrig's own program")?,
+        };
+        let mut command = Command::new(path);
+        command.args(&program.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Ok(command)
+    }
+
     /// A namespace, `node` or `node/container`.
     ///
     /// # Errors
@@ -130,6 +141,12 @@ impl Local {
             }
         }
     }
+}
+
+/// A process with pipes, which dies with this one.
+fn spawn(command: &mut Command) -> Result<PipedProcess> {
+    let child = die_with_parent(in_own_group(command)).spawn();
+    Ok(child.with_context(|| format!("start {}", command.get_program().display()))?.try_into()?)
 }
 
 impl Host for Local {
@@ -196,14 +213,11 @@ impl Host for Local {
 
     fn start(&self, space: &str, program: &Program) -> Result<PipedProcess> {
         let namespace = self.namespace(space)?;
-        let path = match program.path.as_ref().or(self.program.as_ref()) {
-            Some(path) => path.clone(),
-            None => std::env::current_exe().context("find netrig's own program")?,
-        };
-        let mut command = Command::new(&path);
-        command.args(&program.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = in_namespace(die_with_parent(in_own_group(&mut command)), &namespace.ns).spawn();
-        Ok(child.with_context(|| format!("start {}", path.display()))?.try_into()?)
+        spawn(in_namespace(&mut self.command(program)?, &namespace.ns))
+    }
+
+    fn start_beside(&self, program: &Program) -> Result<PipedProcess> {
+        spawn(&mut self.command(program)?)
     }
 
     fn now(&self) -> Result<u64> {

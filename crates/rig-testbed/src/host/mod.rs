@@ -117,6 +117,9 @@ pub trait Host: fmt::Debug {
     /// Starts a program in a namespace of a node. It dies with the host's program.
     fn start(&self, space: &str, program: &Program) -> Result<PipedProcess>;
 
+    /// As [`Self::start`], in the host's own network namespace, beside all nodes.
+    fn start_beside(&self, program: &Program) -> Result<PipedProcess>;
+
     /// The host's own CLOCK_MONOTONIC, ns.
     fn now(&self) -> Result<u64>;
 

@@ -35,7 +35,7 @@ use crate::sampler::NodeSample;
 use crate::stacks::FoldedStacks;
 
 /// The longest line has room for the plan of a testbed with a thousand containers.
-pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 6, longest: 16 << 20 };
+pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 7, longest: 16 << 20 };
 
 /// Most bytes of a process's input or output that one line carries. Each takes six bytes of the line at most.
 pub const CHUNK: usize = 32 << 10;
@@ -121,7 +121,8 @@ pub enum Question {
     /// The runner numbers processes, each with another number.
     Start {
         process: u64,
-        space: String,
+        /// `None` is the host's own network namespace.
+        space: Option<String>,
         program: Program,
     },
     Now,

@@ -170,6 +170,23 @@ impl Remote {
     fn tell(&self, question: &Question) -> Result<()> {
         expect!(self, question, Answer::Done => ())
     }
+
+    /// In a node's namespace, or the host's own.
+    fn start_in(&self, space: Option<&str>, program: &Program) -> Result<PipedProcess> {
+        let process = self.process.fetch_add(1, Ordering::Relaxed);
+        let (stdout, far_stdout) = outlet()?;
+        let (stderr, far_stderr) = outlet()?;
+        let far = RemoteProcess { stdout: far_stdout, stderr: far_stderr, status: None };
+        self.link.state().processes.insert(process, far);
+        let question = Question::Start { process, space: space.map(str::to_owned), program: program.clone() };
+        if let Err(error) = self.tell(&question) {
+            self.link.state().processes.remove(&process);
+            return Err(error);
+        }
+        let link = || self.link.clone();
+        let stdin = Box::new(Input { link: link(), process });
+        Ok(PipedProcess { stdin, stdout, stderr, life: Box::new(RemoteLife { link: link(), process }) })
+    }
 }
 
 impl Host for Remote {
@@ -228,19 +245,11 @@ impl Host for Remote {
     }
 
     fn start(&self, space: &str, program: &Program) -> Result<PipedProcess> {
-        let process = self.process.fetch_add(1, Ordering::Relaxed);
-        let (stdout, far_stdout) = outlet()?;
-        let (stderr, far_stderr) = outlet()?;
-        let far = RemoteProcess { stdout: far_stdout, stderr: far_stderr, status: None };
-        self.link.state().processes.insert(process, far);
-        let question = Question::Start { process, space: space.to_owned(), program: program.clone() };
-        if let Err(error) = self.tell(&question) {
-            self.link.state().processes.remove(&process);
-            return Err(error);
-        }
-        let link = || self.link.clone();
-        let stdin = Box::new(Input { link: link(), process });
-        Ok(PipedProcess { stdin, stdout, stderr, life: Box::new(RemoteLife { link: link(), process }) })
+        self.start_in(Some(space), program)
+    }
+
+    fn start_beside(&self, program: &Program) -> Result<PipedProcess> {
+        self.start_in(None, program)
     }
 
     fn now(&self) -> Result<u64> {

@@ -219,7 +219,10 @@ impl Server<'_> {
                 if self.processes.contains_key(&process) {
                     bail!("process {process} runs already");
                 }
-                let PipedProcess { stdin, stdout, stderr, life } = self.host.start(&space, &program)?;
+                let PipedProcess { stdin, stdout, stderr, life } = match space {
+                    Some(space) => self.host.start(&space, &program)?,
+                    None => self.host.start_beside(&program)?,
+                };
                 let (stdin, stdout, stderr) = (Some(stdin), Some(stdout), Some(stderr));
                 self.processes.insert(process, Process { stdin, stdout, stderr, life });
                 Answer::Done

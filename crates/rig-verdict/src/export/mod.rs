@@ -32,7 +32,7 @@ pub use comparison::{
 };
 pub use data::data;
 pub use history::{DamagedData, HistoryData, HistoryRun, set_apart};
-pub use test::{TestData, TestKind};
+pub use test::{TestData, TestKind, requested};
 
 /// What the JSON of every report begins with.
 pub const FORMAT: &str = "netrig-report";

@@ -93,7 +93,7 @@ impl TestData {
                 notes: Vec::new(),
                 topology: String::new(),
                 load: words(load),
-                plan: asked(load),
+                plan: requested(load),
                 checks: None,
                 certainty: if done < planned { Certainty::Unfinished } else { Certainty::Fixed },
                 trials: self.trials,
@@ -111,7 +111,7 @@ impl TestData {
     }
 }
 
-/// Between two machines there are no loads of packets.
-fn asked(load: &Load) -> RequestedLoad {
+/// The load as it was asked for: between two machines there are no loads of packets.
+pub fn requested(load: &Load) -> RequestedLoad {
     load.try_map(|_| Err(())).unwrap_or(RequestedLoad::Idle)
 }

@@ -41,8 +41,9 @@ pub fn of_one_role(arg: Arg) -> Arg {
 }
 
 /// Options of clients that the short help does without.
-const RARE: [&str; 17] = [
+const RARE: [&str; 18] = [
     "store",
+    "no_store",
     "output",
     "batch",
     "gso",
@@ -93,7 +94,7 @@ pub struct AddressOptions {
     /// Key that both ends share
     ///
     /// In a file that only its owner may read. A server then serves only clients with the key, a client trusts only servers
-    /// with it.
+    /// with it. `-` takes the first line of standard input.
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
     /// CPUs for this end of the load, e.g. 0-3 [default: all]
@@ -154,6 +155,9 @@ pub struct ServerOptions {
     /// Longest time of a control connection without a test
     #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = seconds, hide_short_help = true)]
     idle_timeout: Span,
+    /// Serve a process that is joined to standard input and output, until it closes its end
+    #[arg(long, hide = true)]
+    pub on_stdio: bool,
 }
 
 impl ServerOptions {
@@ -247,6 +251,9 @@ pub struct StoreOptions {
     /// Take turns with another run, as the process that started both says on standard input
     #[arg(long, hide = true, value_name = "PAIR:SIDE:COMMAND", conflicts_with = "against")]
     pub in_turn: Option<AbRun>,
+    /// Keep nothing of it
+    #[arg(long, conflicts_with_all = ["label", "store", "in_turn"])]
+    pub no_store: bool,
     #[command(flatten)]
     pub store: StoreArgs,
     #[command(flatten)]

@@ -53,10 +53,13 @@ impl<'a> TrialRecorder<'a> {
         live: IntervalDisplay,
         keeping: &'a StoreOptions,
     ) -> Result<Self, Failure> {
-        let opened = path_of(&keeping.store).and_then(|path| Store::open(&path).or_exit(Exit::Failed));
+        let opened = match keeping.no_store {
+            true => Ok(None),
+            false => path_of(&keeping.store).and_then(|path| Store::open(&path).map(Some).or_exit(Exit::Failed)),
+        };
         let is_asked_for = keeping.store.store.is_some() || keeping.label.is_some() || keeping.in_turn.is_some();
         let store = match opened {
-            Ok(store) => Some(store),
+            Ok(store) => store,
             Err(failure) if is_asked_for => return Err(failure),
             // In a container without a home a test is as good as elsewhere.
             Err(failure) => {
@@ -118,6 +121,7 @@ impl<'a> TrialRecorder<'a> {
             gate: false,
             turns: keeping.in_turn.clone(),
             inside: Vec::new(),
+            pairs: None,
             ends: Some(EndsTest {
                 peer: Peer { host: (*host).to_owned(), address: Some(address.into()), machine: machine.clone() },
                 load: Loads { client: test.client.clone(), server: test.server.clone() },

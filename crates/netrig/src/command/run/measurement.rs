@@ -78,6 +78,7 @@ fn begin(
         label: args.label.clone(),
         gate: selection.gate,
         turns: args.in_turn.clone(),
+        pairs: None,
         ends: None,
         inside: before(&args.inside),
     };

@@ -17,6 +17,7 @@ use rig_facts::record::{AbRun, SkippedScenarios};
 use rig_facts::store::{Label, Store};
 use rig_run::run::NoScenarioLeft;
 use rig_stats::units::Span;
+use rig_suite::pairs::PAIRS;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::LostPeer;
 
@@ -27,12 +28,16 @@ use self::selection::Selection;
 pub(super) use self::selection::{Length, before};
 pub(super) use self::survey::Survey;
 use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
-use super::gain_privilege;
 use super::hosts::{HostChoice, NodeOnHost, start_each};
+use super::{gain_privilege, pairs};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// A built-in suite's name or a suite file's path
+    /// A built-in suite's name or a suite file's path, or `pairs`
+    ///
+    /// `pairs` tests each host of the hosts file, or of --only, with each other one: streams both ways, and transactions. It builds
+    /// nothing, so it needs no root. In each round every host is in one pair at most. It takes --only, --window, --trials, --quick,
+    /// --label, --strict, --hosts, --against and where to write and to store.
     pub suite: OsString,
     /// A first look: short windows, few trials, wide intervals
     #[arg(long)]
@@ -80,7 +85,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NODE=HOST[:INTERFACES]", group = "where", hide_short_help = true)]
     pub on: Vec<NodeOnHost>,
     /// How hosts are reached [default: ~/.config/netrig/hosts.toml]
-    #[arg(long, value_name = "FILE", requires = "where", hide_short_help = true)]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub hosts: Option<PathBuf>,
     /// Also sample what each layer costs; FILE adds layers
     #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE")]
@@ -111,6 +116,14 @@ pub struct RunArgs {
 }
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
+    if args.suite == PAIRS {
+        return pairs::run(args);
+    }
+    if args.hosts.is_some() && args.host.is_none() && args.on.is_empty() {
+        let error =
+            anyhow!("--hosts says how hosts are reached, and none is named: --host HOST or --on NODE=HOST does");
+        return Err(Failure::new(Exit::BadInput, error));
+    }
     // Everything that can be refused is refused before the first packet: what the command line and files say, then privileges and
     // what this machine cannot make, then times that no plan fits in.
     let mut selection = Selection::of(args)?;

@@ -19,6 +19,7 @@ mod limits;
 mod loads;
 mod on_hosts;
 mod packets;
+mod pairs;
 mod paths;
 mod programme;
 mod reach;

@@ -1,0 +1,5 @@
+//! Tests between all pairs of several hosts: in which order, what they found, and their report.
+
+pub mod figures;
+pub mod report;
+pub mod rounds;

@@ -1,0 +1,433 @@
+//! `netrig run pairs`: each host with each other one, as many pairs at a time as there can be.
+
+mod host;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use jiff::Timestamp;
+use netrig_ends::pairs::report::{brief, of};
+use netrig_ends::pairs::rounds::rounds;
+use netrig_ends::seal::Key;
+use rig_cli::exit::{Exit, ExitContext, Failure, StoppedByUser, in_words};
+use rig_cli::streams::note;
+use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty};
+use rig_facts::record::{Environment, TrialRecord};
+use rig_facts::store::{NewRun, RunEnd, RunId, Store};
+use rig_load::driver::Cancel;
+use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Schedule, SendMode, TcpStream, Transactions};
+use rig_report::Format;
+use rig_stats::units::counted;
+use rig_suite::options::Options;
+use rig_suite::pairs::{PAIRS, PairLoad, PairScenario, PairedHost, PairsTest};
+use rig_suite::suite::{Repeat, Timing};
+use rig_sys::process;
+use rig_testbed::host::HostInterface;
+use rig_verdict::stored;
+
+use self::host::{Errand, ReachedHost, hold};
+use super::cancel_on_signal;
+use super::compare::ReferenceRun;
+use super::hosts::{NamedHost, hosts_of};
+use super::output::Output;
+use super::report;
+use super::run::RunArgs;
+
+const WINDOW: Duration = Duration::from_secs(2);
+const QUICK_WINDOW: Duration = Duration::from_secs(1);
+const WARM_UP: Duration = Duration::from_millis(500);
+/// As the client of each test has it.
+const COOL_DOWN: Duration = Duration::from_millis(500);
+/// One connection for each of so many CPUs at most: more is rarely faster, and a card's limit is seldom reached by one.
+const MOST_THREADS: u32 = 4;
+
+pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
+    refuse(args).or_exit(Exit::BadInput)?;
+    let hosts = hosts_of(args.hosts.as_deref(), &args.only).or_exit(Exit::BadInput)?;
+    let path = report::path_of(&args.store)?;
+    let output = Output::choose(args.output.output.as_deref())?;
+    // Streams of both directions are in every such run.
+    let first = format!("{}>{} {}", hosts[0].name, hosts[1].name, PairLoad::Stream);
+    let against = ReferenceRun::choose(args.against.as_deref(), &args.judge, &args.store, PAIRS, &[&first])?;
+    let mut store = Store::open(&path).or_exit(Exit::Failed)?;
+    process::raise_file_limit();
+    let cancel = cancel_on_signal()?;
+    let program = std::env::current_exe().context("find netrig's own program").or_exit(Exit::Failed)?;
+    // Of this run alone: nobody else is served.
+    let key = Key::new_text().context("draw a random number").or_exit(Exit::Failed)?;
+
+    let (id, result) = thread::scope(|scope| {
+        let begun: Vec<HeldHost<'_>> = hosts
+            .iter()
+            .map(|host| {
+                let (to_reached, reached) = mpsc::channel();
+                let (errands, of_host) = mpsc::channel();
+                let (to_outcomes, outcomes) = mpsc::channel();
+                let (program, key, cancel) = (&program, &key, &cancel);
+                scope.spawn(move || hold(host, program, key, cancel, &to_reached, of_host, &to_outcomes));
+                HeldHost { host, reached, errands, outcomes }
+            })
+            .collect();
+        measure(args, &begun, &cancel, &mut store)
+    })?;
+
+    if let Err(error) = result {
+        let again = report::again(&id.to_string(), &args.store);
+        return Err(Failure::from(error).with_next(format!("finished tests are kept: {again}")));
+    }
+    conclude(args, id, &store, output, against.as_ref())
+}
+
+/// What is asked of suites and not of pairs.
+fn refuse(args: &RunArgs) -> anyhow::Result<()> {
+    let given = [
+        ("--on", !args.on.is_empty(), "each host is in all pairs; --only web1,web2,web3 chooses some"),
+        ("--host", args.host.is_some(), "hosts are those of --hosts or --only"),
+        ("--budget", args.budget.is_some(), "it has no claims; --trials repeats it"),
+        ("--seed", args.seed.is_some(), "its order is fixed"),
+        ("--again", !args.again.is_empty(), "--trials repeats all"),
+        ("--no-aa", args.no_aa, "nothing is measured twice"),
+        ("--gate", args.gate, "it has no claims; --against RUN ends with status 1 where something is worse"),
+        ("--cpus", args.cpus.is_some(), "each host's load may use all of its CPUs"),
+        ("--layers", args.layers.is_some(), "stacks are sampled on one machine only"),
+        ("--in", !args.inside.is_empty(), "there are no nodes"),
+        ("--in-turn", args.in_turn.is_some(), "it takes no turns"),
+    ];
+    match given.iter().find(|(_, is_given, _)| *is_given) {
+        None => Ok(()),
+        Some((option, _, why)) => bail!("{option} is not for pairs: {why}"),
+    }
+}
+
+/// A host, and the thread that holds it.
+struct HeldHost<'a> {
+    host: &'a NamedHost,
+    reached: Receiver<anyhow::Result<ReachedHost>>,
+    errands: Sender<Errand>,
+    outcomes: Receiver<anyhow::Result<TrialRecord>>,
+}
+
+/// Reaches all, and tests all pairs; what was done is in the store.
+fn measure(
+    args: &RunArgs,
+    held: &[HeldHost<'_>],
+    cancel: &Cancel,
+    store: &mut Store,
+) -> Result<(RunId, anyhow::Result<()>), Failure> {
+    let say = |text: &str| {
+        if !args.quiet {
+            note(text);
+        }
+    };
+    say(&format!("Reaching {}", counted(held.len(), "host", "hosts")));
+    let lost = || Err(anyhow!("the thread that reaches it has ended"));
+    let reached: Vec<anyhow::Result<ReachedHost>> =
+        held.iter().map(|held| held.reached.recv().unwrap_or_else(|_| lost())).collect();
+    if cancel.is_cancelled() {
+        return Err(Failure::from(anyhow::Error::from(StoppedByUser)));
+    }
+    let left_out = |reached: &anyhow::Result<ReachedHost>| reached.as_ref().err().map(in_words);
+    let mut test = PairsTest {
+        hosts: held
+            .iter()
+            .zip(&reached)
+            .map(|(held, reached)| PairedHost {
+                name: held.host.name.clone(),
+                addresses: BTreeSet::new(),
+                left_out: left_out(reached),
+            })
+            .collect(),
+        stream: stream(reached.iter().flatten().map(|host| host.cpus).min().unwrap_or(1)),
+        rr: transactions(),
+    };
+    let addresses = Addresses::between(held, &reached);
+    for (to, host) in test.hosts.iter_mut().enumerate() {
+        host.addresses = addresses.of(to);
+    }
+    refuse_lost(args, &test)?;
+    for host in test.hosts.iter().filter(|host| host.left_out.is_some()) {
+        say(&format!("{} is in no pair: {}", host.name, host.left_out.as_deref().unwrap_or_default()));
+    }
+    let window = args.window.map_or(if args.quick { QUICK_WINDOW } else { WINDOW }, |window| window.0);
+    let phases = Phases { warm_up: WARM_UP, window, cool_down: COOL_DOWN, interval: window };
+    let trials = args.trials.unwrap_or(1);
+    let machines = held.iter().zip(&reached);
+    let machines = machines
+        .filter_map(|(held, reached)| Some((held.host.name.clone(), reached.as_ref().ok()?.environment.clone())));
+    let id = begin(args, &test, phases, trials, Environment::of_several(machines.collect()), store)?;
+
+    let ports = reached.iter().map(|reached| reached.as_ref().map_or(0, |host| host.port)).collect();
+    let mut pairs = Pairs { test: &test, held, addresses, ports, phases, failed: BTreeMap::new(), done: 0 };
+    let result = pairs.all(trials, id, cancel, store, &say);
+    let settled = pairs.settled(trials, result.is_ok());
+    let ending = match &result {
+        Ok(()) => RunEnd::Complete,
+        Err(error) if error.is::<StoppedByUser>() => RunEnd::Interrupted,
+        Err(error) => RunEnd::Failed { reason: in_words(error) },
+    };
+    let goals = serde_json::to_value(settled).context("describe the run").or_exit(Exit::Failed)?;
+    store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond()).or_exit(Exit::Failed)?;
+    Ok((id, result))
+}
+
+/// Refuses where no pair is left, or `--strict` asks for all.
+fn refuse_lost(args: &RunArgs, test: &PairsTest) -> Result<(), Failure> {
+    let lost: String =
+        test.hosts.iter().filter_map(|host| Some(format!("\n  {}: {}", host.name, host.left_out.as_ref()?))).collect();
+    let why = match test.paired().len() {
+        0 | 1 => "fewer than two hosts can be tested",
+        _ if args.strict && !lost.is_empty() => "not all hosts can be tested, and --strict asks for all",
+        _ => return Ok(()),
+    };
+    Err(Failure::new(Exit::Lacking, anyhow!("{why}:{lost}")))
+}
+
+fn stream(cpus: u32) -> Load {
+    Load::TcpStream(TcpStream {
+        flow: Flow::Forward,
+        threads: cpus.clamp(1, MOST_THREADS),
+        connections: 1,
+        message: 128 << 10,
+        send_buffer: None,
+        receive_buffer: None,
+        no_delay: false,
+        throttle: None,
+        congestion_control: None,
+        engine: Engine::Blocking,
+        send_mode: SendMode::Copy,
+        receive_mode: ReceiveMode::Copy,
+    })
+}
+
+fn transactions() -> Load {
+    Load::TcpRr(Transactions {
+        threads: 1,
+        connections: 1,
+        request: 1,
+        response: 1,
+        in_flight: 1,
+        schedule: Schedule::Closed,
+        timeout: Duration::from_secs(1),
+        send_buffer: None,
+        receive_buffer: None,
+        no_delay: false,
+        congestion_control: None,
+    })
+}
+
+fn begin(
+    args: &RunArgs,
+    test: &PairsTest,
+    phases: Phases,
+    trials: u32,
+    environment: Environment,
+    store: &mut Store,
+) -> Result<RunId, Failure> {
+    let options = Options {
+        quick: args.quick,
+        only: args.only.clone(),
+        cpus: Vec::new(),
+        timing: Timing { phases, repeat: Repeat::Times(trials) },
+        seed: None,
+        again: Vec::new(),
+        aa: None,
+        left_out: Vec::new(),
+        host: None,
+        label: args.label.clone(),
+        gate: false,
+        turns: None,
+        pairs: Some(test.clone()),
+        ends: None,
+        inside: Vec::new(),
+    };
+    let new = NewRun {
+        suite: PAIRS.to_owned(),
+        title: format!("All pairs of {}", counted(test.paired().len(), "host", "hosts")),
+        suite_file: String::new(),
+        suite_text: String::new(),
+        options: serde_json::to_value(options).context("describe the run").or_exit(Exit::Failed)?,
+        environment,
+        planned_trials: u32::try_from(test.scenarios().len()).unwrap_or(u32::MAX).saturating_mul(trials),
+        started_unix_ms: Timestamp::now().as_millisecond(),
+    };
+    store.begin_run(&new).or_exit(Exit::Failed)
+}
+
+/// By which address each host reaches each other one.
+struct Addresses(BTreeMap<(usize, usize), IpAddr>);
+
+impl Addresses {
+    fn between(held: &[HeldHost<'_>], reached: &[anyhow::Result<ReachedHost>]) -> Self {
+        let interfaces = |host: usize| reached[host].as_ref().ok().map(|reached| reached.interfaces.as_slice());
+        let mut all = BTreeMap::new();
+        for from in 0..held.len() {
+            for to in (0..held.len()).filter(|to| *to != from) {
+                let (Some(near), Some(far)) = (interfaces(from), interfaces(to)) else { continue };
+                let address = held[to].host.address.or_else(|| address(near, far, &held[to].host.interfaces));
+                all.extend(address.map(|address| ((from, to), address)));
+            }
+        }
+        Self(all)
+    }
+
+    /// All by which a host is reached.
+    fn of(&self, to: usize) -> BTreeSet<IpAddr> {
+        self.0.iter().filter(|((_, own), _)| *own == to).map(|(_, address)| *address).collect()
+    }
+}
+
+/// By which of its addresses a host is reached: one on a network that both are on, or else the first; of the interfaces that are `named`, where some are.
+fn address(near: &[HostInterface], far: &[HostInterface], named: &[String]) -> Option<IpAddr> {
+    let may_be = far.iter().filter(|own| own.up && (named.is_empty() || named.contains(&own.name)));
+    let all: Vec<_> = may_be.flat_map(|own| &own.addresses).collect();
+    let common =
+        all.iter().find(|address| near.iter().flat_map(|own| &own.addresses).any(|own| own.trunc() == address.trunc()));
+    common.or(all.first()).map(|net| net.addr())
+}
+
+/// All pairs as they are tested.
+struct Pairs<'a> {
+    test: &'a PairsTest,
+    held: &'a [HeldHost<'a>],
+    addresses: Addresses,
+    ports: Vec<u16>,
+    phases: Phases,
+    /// In which trial a scenario failed, and why.
+    failed: BTreeMap<PairScenario, (u32, String)>,
+    done: u32,
+}
+
+impl Pairs<'_> {
+    fn all(
+        &mut self,
+        trials: u32,
+        id: RunId,
+        cancel: &Cancel,
+        store: &mut Store,
+        say: &dyn Fn(&str),
+    ) -> anyhow::Result<()> {
+        let paired = self.test.paired();
+        let rounds = rounds(paired.len());
+        for trial in 1..=trials {
+            for (number, round) in rounds.iter().enumerate() {
+                let pairs: Vec<(usize, usize)> =
+                    round.iter().map(|(one, other)| (paired[*one], paired[*other])).collect();
+                let of_trial = if trials > 1 { format!("trial {trial}, ") } else { String::new() };
+                say(&format!("Run {id}: {of_trial}round {} of {}", number + 1, rounds.len()));
+                // In both directions one after the other: in one step all pairs carry the same load.
+                let step = |load, is_back: bool| {
+                    pairs.iter().map(move |(one, other)| {
+                        let (from, to) = if is_back { (*other, *one) } else { (*one, *other) };
+                        PairScenario { from, to, load }
+                    })
+                };
+                self.step(step(PairLoad::Stream, false).collect(), trial, id, cancel, store)?;
+                self.step(step(PairLoad::Stream, true).collect(), trial, id, cancel, store)?;
+                self.step(step(PairLoad::Rr, false).collect(), trial, id, cancel, store)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tests of different hosts, at the same time.
+    fn step(
+        &mut self,
+        scenarios: Vec<PairScenario>,
+        trial: u32,
+        id: RunId,
+        cancel: &Cancel,
+        store: &mut Store,
+    ) -> anyhow::Result<()> {
+        let started_unix_ms = Timestamp::now().as_millisecond();
+        let mut under_way = Vec::new();
+        for scenario in scenarios {
+            if self.failed.contains_key(&scenario) {
+                continue;
+            }
+            match self.send(scenario) {
+                Ok(()) => under_way.push(scenario),
+                Err(error) => drop(self.failed.insert(scenario, (trial, in_words(&error)))),
+            }
+        }
+        for scenario in under_way {
+            let mut outcome = self.outcome(scenario);
+            // A busy machine may have been late once.
+            if outcome.is_err() && !cancel.is_cancelled() {
+                outcome = self.send(scenario).and_then(|()| self.outcome(scenario));
+            }
+            match outcome {
+                Ok(record) => {
+                    self.done += 1;
+                    let scenario = self.test.id(scenario);
+                    let record =
+                        TrialRecord { scenario, ordinal: self.done, block: Some(trial), started_unix_ms, ..record };
+                    store.add_trial(id, &record)?;
+                }
+                Err(_) if cancel.is_cancelled() => {}
+                Err(error) => drop(self.failed.insert(scenario, (trial, in_words(&error)))),
+            }
+        }
+        if cancel.is_cancelled() { Err(StoppedByUser.into()) } else { Ok(()) }
+    }
+
+    fn send(&self, PairScenario { from, to, load }: PairScenario) -> anyhow::Result<()> {
+        let address = self.addresses.0.get(&(from, to)).with_context(|| {
+            let name = &self.test.hosts[to].name;
+            format!("{name} has no address: `address` of [host.{name}] in hosts.toml names one")
+        })?;
+        let load = self.test.load(load).clone();
+        let errand = Errand { address: *address, port: self.ports[to], load, phases: self.phases };
+        self.held[from].errands.send(errand).map_err(|_| anyhow!("the host's thread has ended"))
+    }
+
+    fn outcome(&self, scenario: PairScenario) -> anyhow::Result<TrialRecord> {
+        self.held[scenario.from].outcomes.recv().context("the host's thread has ended").flatten()
+    }
+
+    fn settled(&self, trials: u32, is_whole: bool) -> Vec<ScenarioCertainty> {
+        let of = |scenario: PairScenario| {
+            let (trials, outcome) = match self.failed.get(&scenario) {
+                Some((trial, reason)) => (trial - 1, RepetitionEnd::Failed { trial: *trial, reason: reason.clone() }),
+                None if is_whole => (trials, RepetitionEnd::Fixed),
+                None => (0, RepetitionEnd::Unfinished),
+            };
+            ScenarioCertainty { scenario: self.test.id(scenario), trials, outcome }
+        };
+        self.test.scenarios().into_iter().map(of).collect()
+    }
+}
+
+fn conclude(
+    args: &RunArgs,
+    id: RunId,
+    store: &Store,
+    output: Output,
+    against: Option<&ReferenceRun>,
+) -> Result<Exit, Failure> {
+    let run = store.run(id).or_exit(Exit::Failed)?;
+    let options = stored::options(&run)?;
+    let test = options.pairs.as_ref().context("read what the run was asked").or_exit(Exit::Failed)?;
+    let (mut document, view) = of(&run, &options, test)?;
+    let compared = against.map(|against| against.compare(&view, &args.store)).transpose()?;
+    if let Some((comparison, _)) = &compared {
+        rig_report::comparison::append(&mut document, comparison);
+    }
+    let again = report::again(&id.to_string(), &args.store);
+    if args.output.format == Format::Terminal {
+        document = brief(document, test, format!("Each direction, hosts and method: {again} --all"));
+    }
+    output.write(&document, args.output.format)?;
+    if !args.quiet {
+        note(format_args!("Next, as a page: {again} --format html --output run-{id}.html"));
+    }
+    let has_failed = stored::settled(&run)?.iter().any(|one| matches!(one.outcome, RepetitionEnd::Failed { .. }));
+    Ok(match compared {
+        _ if args.strict && has_failed => Exit::Failed,
+        Some((_, exit)) => exit,
+        None => Exit::Done,
+    })
+}

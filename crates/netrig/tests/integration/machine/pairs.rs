@@ -1,0 +1,183 @@
+//! `netrig run pairs`: here hosts are network namespaces on a switch.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use rig_sys::netlink::{Netlink, TokenBucket, VethPair};
+use rig_sys::netns::NetNs;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use super::world::{self, NETRIG};
+
+/// Until load runs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Machines on a switch, each with an `eth0`.
+struct Switch {
+    machines: Vec<NetNs>,
+    switch: NetNs,
+    directory: tempfile::TempDir,
+}
+
+/// The port of the switch that leads to a machine.
+fn port(machine: usize) -> String {
+    format!("port{machine}")
+}
+
+impl Switch {
+    fn new(count: usize) -> Self {
+        let switch = NetNs::create().unwrap();
+        let machines: Vec<NetNs> = (0..count).map(|_| NetNs::create().unwrap()).collect();
+        let mut of_switch = Netlink::open(&switch).unwrap();
+        of_switch.add_bridge("br0", 1500).unwrap();
+        of_switch.set_up("br0").unwrap();
+        for (number, ns) in machines.iter().enumerate() {
+            let mut netlink = Netlink::open(ns).unwrap();
+            let peer = port(number);
+            netlink.add_veth(&VethPair { name: "eth0", peer: &peer, peer_ns: &switch, queues: 1, mtu: 1500 }).unwrap();
+            of_switch.set_bridge(&peer, "br0").unwrap();
+            of_switch.set_up(&peer).unwrap();
+            ["lo", "eth0"].iter().for_each(|name| netlink.set_up(name).unwrap());
+            netlink.add_address("eth0", [192, 0, 2, 1 + number as u8].into(), 24).unwrap();
+        }
+        Self { machines, switch, directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Has hosts.toml name all machines, and what else is to be in it.
+    fn name_all(&self, more: &str) {
+        let mut text = String::new();
+        for (number, ns) in self.machines.iter().enumerate() {
+            let path = format!("/proc/{}/fd/{}", std::process::id(), ns.raw_fd());
+            let command = format!("command = [\"nsenter\", \"--net={path}\"]\nprogram = \"{NETRIG}\"");
+            writeln!(text, "[host.m{}]\n{command}", number + 1).unwrap();
+        }
+        fs::write(self.file("hosts.toml"), text + more).unwrap();
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut run = world::netrig();
+        run.args(["run", "pairs", "--hosts"]).arg(self.file("hosts.toml"));
+        run.arg("--store").arg(self.file("store.sqlite")).args(arguments).stdin(Stdio::null());
+        run
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+}
+
+fn json(output: &Output) -> Value {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn each_host_is_tested_with_each_other_one_and_the_slow_one_is_found() {
+    world::own(|| {
+        let switch = Switch::new(3);
+        switch.name_all("[host.gone]\ncommand = [\"false\"]\nprogram = \"netrig\"\n");
+        // 20 Mbit/s to m2. A burst is as large as the largest packet that segmentation offload makes.
+        let bucket = TokenBucket { rate: 2_500_000, burst: 128 << 10, limit: 256 << 10 };
+        Netlink::open(&switch.switch).unwrap().set_token_bucket(&port(1), bucket).unwrap();
+        let report = json(&switch.run(&["--window", "500ms", "--format", "json", "--quiet"]));
+        let data = &report["data"];
+        assert_eq!(data["kind"], "pairs");
+        let pairs = data["pairs"].as_array().unwrap();
+        let names: Vec<String> = pairs
+            .iter()
+            .map(|pair| format!("{}>{}", pair["from"].as_str().unwrap(), pair["to"].as_str().unwrap()))
+            .collect();
+        assert_eq!(names, ["m1>m2", "m1>m3", "m2>m1", "m2>m3", "m3>m1", "m3>m2"]);
+        for pair in pairs {
+            let rate = pair["bits_per_second"].as_f64().unwrap();
+            let is_slow = pair["to"] == "m2";
+            assert!(rate > 1e6 && (rate < 25e6) == is_slow, "{pair}");
+            assert!(pair["round_trip_us"].as_f64().unwrap() > 0.0, "{pair}");
+            let because = pair["slow_because"].to_string();
+            assert_eq!(because.contains("all that m2 receives is slow"), is_slow, "{pair}");
+        }
+        let left_out = data["hosts"].as_array().unwrap().iter().find(|host| host["name"] == "gone").unwrap();
+        assert!(left_out["left_out"].as_str().unwrap().contains("by hand: false"), "{left_out}");
+        let addresses: Vec<&Value> = data["hosts"].as_array().unwrap().iter().map(|host| &host["addresses"]).collect();
+        let of = |last: u8| serde_json::json!([format!("192.0.2.{last}")]);
+        assert_eq!(addresses, [&serde_json::json!([]), &of(1), &of(2), &of(3)]);
+        assert!(report["headline"]["answer"].as_str().unwrap().contains(">m2: "), "{}", report["headline"]);
+        // Nine tests: six streams, and transactions of three pairs.
+        assert_eq!(data["trials"].as_array().unwrap().len(), 9);
+
+        let stored = world::netrig()
+            .args(["report", "1", "--format", "json", "--store"])
+            .arg(switch.file("store.sqlite"))
+            .output()
+            .unwrap();
+        assert_eq!(json(&stored), report);
+        let strict = switch.run(&["--strict", "--quiet"]);
+        let said = String::from_utf8_lossy(&strict.stderr).into_owned();
+        assert!(strict.status.code() == Some(3) && said.contains("--strict asks for all:\n  gone: "), "{said}");
+        drop(switch);
+        world::assert_nothing_left("of pairs");
+    });
+}
+
+#[test]
+fn a_host_that_is_lost_on_the_way_costs_its_pairs_alone() {
+    world::own(|| {
+        let switch = Switch::new(3);
+        switch.name_all("");
+        // Its address is nobody's.
+        let hosts = fs::read_to_string(switch.file("hosts.toml")).unwrap();
+        let wrong = hosts.replace("[host.m3]\n", "[host.m3]\naddress = \"127.0.0.9\"\n");
+        fs::write(switch.file("hosts.toml"), wrong).unwrap();
+        let report = json(&switch.run(&["--window", "200ms", "--format", "json", "--quiet"]));
+        let failed: Vec<&str> =
+            report["data"]["failed"].as_array().unwrap().iter().map(|one| one["test"].as_str().unwrap()).collect();
+        assert_eq!(failed, ["m1>m3 stream", "m1>m3 rr", "m2>m3 stream", "m2>m3 rr"]);
+        let why = report["data"]["failed"][0]["why"].as_str().unwrap();
+        assert!(why.contains("127.0.0.9") && why.contains("failed in trial 1"), "{why}");
+        let measured = |pair: &&Value| !pair["bits_per_second"].is_null();
+        assert_eq!(report["data"]["pairs"].as_array().unwrap().iter().filter(measured).count(), 4);
+    });
+}
+
+#[test]
+fn nothing_is_left_of_pairs_whose_runner_is_killed() {
+    world::own(|| {
+        let switch = Switch::new(2);
+        switch.name_all("");
+        let mut run = switch.command(&["--window", "30s", "--quiet"]).stdout(Stdio::null()).spawn().unwrap();
+        let carries = |process: &world::Process| process.command.ends_with(" worker");
+        assert!(world::until(PATIENCE, || world::processes().iter().any(carries).then_some(())).is_some());
+        kill_process(Pid::from_child(&run), Signal::KILL).unwrap();
+        run.wait().unwrap();
+        drop(switch);
+        world::assert_nothing_left("of pairs whose runner was killed");
+    });
+}
+
+#[test]
+fn what_is_no_matter_of_pairs_is_refused() {
+    world::own(|| {
+        let switch = Switch::new(2);
+        switch.name_all("");
+        for (arguments, why) in [
+            (&["--on", "a=m1"][..], "--on is not for pairs"),
+            (&["--layers"], "--layers is not for pairs"),
+            (&["--gate"], "--gate is not for pairs"),
+            (&["--only", "m1"], "pairs need two hosts or more"),
+            (&["--only", "m1,m1"], "m1 is named twice"),
+            (&["--metrics", "cpu"], "add --against RUN"),
+        ] {
+            let refused = switch.run(arguments);
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(refused.status.code() == Some(2) && said.contains(why), "{arguments:?}: {said}");
+        }
+    });
+}

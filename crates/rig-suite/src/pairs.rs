@@ -1,0 +1,95 @@
+//! Tests between all pairs of several hosts, as their runs keep them beside the trials.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+
+use rig_load::plan::Load;
+use serde::{Deserialize, Serialize};
+
+/// What stored runs have in place of a suite's name.
+pub const PAIRS: &str = "pairs";
+
+/// What was asked of all pairs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PairsTest {
+    /// In the order of the tables.
+    pub hosts: Vec<PairedHost>,
+    /// From each host to each other one.
+    pub stream: Load,
+    /// Once for each pair.
+    pub rr: Load,
+}
+
+/// A host of such a test.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PairedHost {
+    pub name: String,
+    /// Where the other hosts reach it.
+    #[serde(default)]
+    pub addresses: BTreeSet<IpAddr>,
+    /// Why it is in no pair; `None` where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<String>,
+}
+
+/// A load of a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PairLoad {
+    Stream,
+    Rr,
+}
+
+impl fmt::Display for PairLoad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Stream => "stream",
+            Self::Rr => "rr",
+        })
+    }
+}
+
+/// A load from one host to another, by their numbers in the test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PairScenario {
+    /// The host that sends, or asks.
+    pub from: usize,
+    pub to: usize,
+    pub load: PairLoad,
+}
+
+impl PairsTest {
+    pub fn load(&self, load: PairLoad) -> &Load {
+        match load {
+            PairLoad::Stream => &self.stream,
+            PairLoad::Rr => &self.rr,
+        }
+    }
+
+    /// The hosts that are in pairs, by their numbers.
+    pub fn paired(&self) -> Vec<usize> {
+        (0..self.hosts.len()).filter(|host| self.hosts[*host].left_out.is_none()).collect()
+    }
+
+    /// All that is to be measured: a stream from each host to each other one, and transactions once for each pair.
+    pub fn scenarios(&self) -> Vec<PairScenario> {
+        let hosts = self.paired();
+        let all = hosts.iter().flat_map(|from| hosts.iter().map(move |to| (*from, *to)));
+        all.filter(|(from, to)| from != to)
+            .flat_map(|(from, to)| {
+                let of = move |load| PairScenario { from, to, load };
+                [Some(of(PairLoad::Stream)), (from < to).then(|| of(PairLoad::Rr))].into_iter().flatten()
+            })
+            .collect()
+    }
+
+    /// The name of a scenario in records: `web1>web2 stream`.
+    pub fn id(&self, scenario: PairScenario) -> String {
+        format!("{} {}", self.between(scenario), scenario.load)
+    }
+
+    /// `web1>web2`
+    pub fn between(&self, PairScenario { from, to, .. }: PairScenario) -> String {
+        format!("{}>{}", self.hosts[from].name, self.hosts[to].name)
+    }
+}
