@@ -12,6 +12,7 @@
 //! Emulation is 10 to 30 times slower than the machine: what it tells is whether things work, never how fast.
 
 mod checks;
+mod commands;
 mod dperf;
 mod guest;
 mod image;

@@ -14,7 +14,7 @@ use super::dperf;
 use super::guest::{Card, Guest, GuestRecord};
 use super::image::Kernel;
 use super::machine::{Machine, Task};
-use super::{empty, seconds, suite};
+use super::{commands, empty, seconds, suite};
 
 /// Something that is run between two guests: what it has found, in words.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct PairCheck {
     run: fn(&mut Pair) -> Result<String>,
 }
 
-pub const CHECKS: [PairCheck; 6] = [
+pub const CHECKS: [PairCheck; 8] = [
     PairCheck {
         name: "pair tests",
         about: "`netrig stream`, `rr` and `udp` between this kernel and another one, in both directions",
@@ -54,6 +54,16 @@ pub const CHECKS: [PairCheck; 6] = [
         name: "pair runner killed",
         about: "kill -9 of such a run while its load runs: the other machine is as before",
         run: suite::killed,
+    },
+    PairCheck {
+        name: "pair commands",
+        about: "the commands of docs/MACHINES.md, a suite over cards that are taken and `netrig run pairs` among them; what they print is written there",
+        run: commands::run,
+    },
+    PairCheck {
+        name: "pair cards given back",
+        about: "kill -9 of the runner, and of the other machine's host, while a node has a virtio-net card: it is as before",
+        run: commands::killed,
     },
 ];
 
@@ -146,7 +156,12 @@ pub fn run(kernel: &Kernel, directory: &Path, netrig: &Path, checks: &[Check]) -
     {
         let directory = directory.join(name);
         empty(&directory)?;
-        let cards = vec![Card::Joined { here: ends[0].clone(), there: ends[1].clone() }];
+        // The second of each is for the checks to take.
+        let joined = |number: u8| {
+            let [here, there] = ends.map(|end| end.with_extension(number.to_string()));
+            Card::Joined { here, there }
+        };
+        let cards = vec![joined(0), joined(1)];
         let guest = Guest { kernel, directory: &directory, cpus: 2, memory_mib: 1500, cards, objects: None, clock };
         machines.push(Machine::boot(&guest)?);
         thread::sleep(APART);

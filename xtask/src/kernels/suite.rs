@@ -12,11 +12,13 @@ use super::pair::{End, LIMIT, Pair};
 /// What can be made over an interface that the machine goes on using: it carries the ssh session.
 const SCENARIOS: [&str; 4] = ["A", "C", "D", "D-vxlan"];
 const PORT: &str = "2222";
+/// The runner's own machine is web1, the other one web2.
+pub const HOSTS: &str = "/tmp/hosts.toml";
 /// From the runner's end to that of everything it had on the other machine.
 const NOTHING_LEFT: Duration = Duration::from_secs(30);
 
 /// A server of SSH on one guest, which the other one may log into.
-fn serve(pair: &mut Pair) -> Result<Task> {
+pub fn serve(pair: &mut Pair) -> Result<Task> {
     let key = pair.near.run("rm -f /tmp/id*; ssh-keygen -q -t ed25519 -N '' -f /tmp/id && cat /tmp/id.pub", LIMIT)?;
     let server = format!(
         "mkdir -p ~root/.ssh && chmod 700 ~root ~root/.ssh && echo '{}' > ~root/.ssh/authorized_keys && chmod 600 \
@@ -40,20 +42,21 @@ fn serve(pair: &mut Pair) -> Result<Task> {
     let destination = format!("root@{}", End::Far.address());
     let words = options.into_iter().chain([destination.as_str()]).map(|word| format!("{word:?}"));
     let ssh = words.collect::<Vec<_>>().join(", ");
-    let hosts = format!("[host.far]\nssh = [{ssh}]\nprogram = {:?}\n", pair.netrig);
-    pair.near.run(&format!("cat > /tmp/hosts.toml <<'END'\n{hosts}END"), LIMIT)?;
+    let near = format!("[host.web1]\ncommand = [\"env\"]\nprogram = {:?}\n", pair.netrig);
+    let far = format!("[host.web2]\nssh = [{ssh}]\nprogram = {:?}\n", pair.netrig);
+    pair.near.run(&format!("cat > {HOSTS} <<'END'\n{near}{far}END"), LIMIT)?;
     Ok(server)
 }
 
 fn command(pair: &Pair, arguments: &str) -> String {
     pair.command(&format!(
-        "run layers --quick --no-aa --only {} --on a=child --on b=far --hosts /tmp/hosts.toml --quiet {arguments}",
+        "run layers --quick --no-aa --only {} --on a=child --on b=web2 --hosts {HOSTS} --quiet {arguments}",
         SCENARIOS.join(",")
     ))
 }
 
 /// Names of the links, and programs of netrig's, that a machine has.
-fn standing(machine: &mut Machine) -> Result<String> {
+pub fn standing(machine: &mut Machine) -> Result<String> {
     machine.run("ip -o link | sed 's/^[0-9]*: //; s/[@:].*//'; pgrep -a netrig || true", LIMIT)
 }
 
@@ -61,7 +64,7 @@ fn standing(machine: &mut Machine) -> Result<String> {
 pub fn run(pair: &mut Pair) -> Result<String> {
     let before = [standing(&mut pair.near)?, standing(&mut pair.far)?];
     let server = serve(pair)?;
-    let check = pair.command("hosts check a=child b=far --hosts /tmp/hosts.toml");
+    let check = pair.command(&format!("hosts check a=child b=web2 --hosts {HOSTS}"));
     let checked = pair.near.run(&check, 2 * LIMIT)?;
     if !checked.contains("a and b reach each other by eth0 and eth0") {
         bail!("the hosts do not reach each other: {checked}");
