@@ -35,34 +35,36 @@ use netrig_ends::server::{ListenScope, Server, listen};
 use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_report::Format;
 
-use self::options::{AddressOptions, CommonOptions, ServerOptions, StoreOptions};
+use self::options::{AddressOptions, CommonOptions, RoleOptions, ServerOptions, StoreOptions};
 use super::arguments::OutputArgs;
 use super::compare::ReferenceRun;
+use super::hosts::named;
 use super::output::Output;
+use super::remote_server::ServingHost;
 use super::{cancel_on_signal, usable_cpus};
 use crate::BUILD;
 
 pub fn stream(args: StreamArgs) -> Result<Exit, Failure> {
     let StreamArgs { role, address, direction, load, common, output, keeping, serving } = args;
-    match role.client {
-        Some(host) => client(host, &address, &common, load.load(&direction, &common), &output, &keeping),
-        None => server(&address, &serving),
+    match role.server {
+        false => client(role, &address, &common, load.load(&direction, &common), &output, &keeping),
+        true => server(&address, &serving),
     }
 }
 
 pub fn rr(args: RrArgs) -> Result<Exit, Failure> {
     let RrArgs { role, address, load, common, output, keeping, serving } = args;
-    match role.client {
-        Some(host) => client(host, &address, &common, load.load(&common), &output, &keeping),
-        None => server(&address, &serving),
+    match role.server {
+        false => client(role, &address, &common, load.load(&common), &output, &keeping),
+        true => server(&address, &serving),
     }
 }
 
 pub fn udp(args: UdpArgs) -> Result<Exit, Failure> {
     let UdpArgs { role, address, direction, load, common, output, keeping, serving } = args;
-    match role.client {
-        Some(host) => client(host, &address, &common, load.load(&direction, &common), &output, &keeping),
-        None => server(&address, &serving),
+    match role.server {
+        false => client(role, &address, &common, load.load(&direction, &common), &output, &keeping),
+        true => server(&address, &serving),
     }
 }
 
@@ -82,7 +84,7 @@ fn server(address: &AddressOptions, serving: &ServerOptions) -> Result<Exit, Fai
     }
     let key = key(address)?;
     let reach = if key.is_some() { ListenScope::AnyMachine } else { ListenScope::OwnMachine };
-    let listeners = listen(serving.listen, address.port, address.family(), reach).or_exit(Exit::Failed)?;
+    let listeners = listen(serving.listen, address.port(), address.family(), reach).or_exit(Exit::Failed)?;
     let stop = cancel_on_signal()?;
     if serving.on_stdio {
         say_where(&listeners)?;
@@ -116,7 +118,7 @@ fn server(address: &AddressOptions, serving: &ServerOptions) -> Result<Exit, Fai
 }
 
 fn client(
-    host: String,
+    role: RoleOptions,
     address: &AddressOptions,
     common: &CommonOptions,
     load: Load,
@@ -140,10 +142,10 @@ fn client(
     let against = keeping.against.as_deref();
     let against = ReferenceRun::choose(against, &keeping.judge, &keeping.store, suite, &[scenario])?;
     let cancel = cancel_on_signal()?;
-    let target = Target { host, port: address.port, family: address.family(), key: key(address)? };
+    let program = program()?;
+    let (target, _server) = target(role, address, common, &program, &cancel)?;
     let live = IntervalDisplay::new(&test, common.trials, common.quiet);
     let mut recorder = TrialRecorder::new(&target.host, &test, common.trials, live, keeping)?;
-    let program = program()?;
     let result = match keeping.in_turn {
         None => client::run(&target, &test, common.trials, &program, &cancel, &mut recorder),
         Some(_) => in_turn(&target, &test, common.trials, &program, &cancel, &mut recorder),
@@ -203,6 +205,29 @@ fn client(
             Err(anyhow!("after {done} of {} trials: {}", common.trials, in_words(&error)).into())
         }
     }
+}
+
+/// Where the server is, and the host that it was started on, which has it as long as this is there.
+fn target(
+    role: RoleOptions,
+    address: &AddressOptions,
+    common: &CommonOptions,
+    program: &Path,
+    cancel: &Cancel,
+) -> Result<(Target, Option<ServingHost>), Failure> {
+    let RoleOptions { client, on, .. } = role;
+    let family = address.family();
+    let Some(name) = on else {
+        // One of the two is given.
+        let host = client.unwrap_or_default();
+        return Ok((Target { host, port: address.port(), family, key: key(address)? }, None));
+    };
+    let named = named(&name, common.hosts.as_deref()).or_exit(Exit::BadInput)?;
+    let text = Key::new_text().context("draw a random number").or_exit(Exit::Failed)?;
+    let key = Key::new(text.as_bytes()).or_exit(Exit::Failed)?;
+    let started = ServingHost::start(&named, program, address.port_on_host(), &text, cancel).or_exit(Exit::Failed)?;
+    let host = client.unwrap_or_else(|| started.address.to_string());
+    Ok((Target { host, port: started.server.port, family, key: Some(key) }, Some(started)))
 }
 
 /// Makes a trial whenever the process that started this run and another one says so. Each trial has a control connection of its

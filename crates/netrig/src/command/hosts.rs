@@ -287,7 +287,11 @@ pub fn hosts_of(file: Option<&Path>, names: &[String]) -> anyhow::Result<Vec<Nam
     all.iter().map(|name| named(name, file.as_deref())).collect()
 }
 
-fn named(name: &str, file: Option<&Path>) -> anyhow::Result<NamedHost> {
+/// A host by its name.
+///
+/// # Errors
+/// For a mistake in the file.
+pub fn named(name: &str, file: Option<&Path>) -> anyhow::Result<NamedHost> {
     let Some(file) = file.map(Path::to_owned).or_else(default_file) else { return Ok(NamedHost::ssh(name)) };
     let text = load_text(&file)?;
     Ok(named_in(name, &file.display().to_string(), &text)?)

@@ -11,6 +11,7 @@ pub mod hosts;
 pub mod keep;
 mod output;
 mod pairs;
+mod remote_server;
 pub mod report;
 pub mod run;
 pub mod schema;

@@ -26,7 +26,6 @@ use rig_suite::options::Options;
 use rig_suite::pairs::{PAIRS, PairLoad, PairScenario, PairedHost, PairsTest};
 use rig_suite::suite::{Repeat, Timing};
 use rig_sys::process;
-use rig_testbed::host::HostInterface;
 use rig_verdict::stored;
 
 use self::host::{Errand, ReachedHost, hold};
@@ -267,8 +266,7 @@ impl Addresses {
         for from in 0..held.len() {
             for to in (0..held.len()).filter(|to| *to != from) {
                 let (Some(near), Some(far)) = (interfaces(from), interfaces(to)) else { continue };
-                let address = held[to].host.address.or_else(|| address(near, far, &held[to].host.interfaces));
-                all.extend(address.map(|address| ((from, to), address)));
+                all.extend(held[to].host.reached_at(near, far).ok().map(|address| ((from, to), address)));
             }
         }
         Self(all)
@@ -278,15 +276,6 @@ impl Addresses {
     fn of(&self, to: usize) -> BTreeSet<IpAddr> {
         self.0.iter().filter(|((_, own), _)| *own == to).map(|(_, address)| *address).collect()
     }
-}
-
-/// By which of its addresses a host is reached: one on a network that both are on, or else the first; of the interfaces that are `named`, where some are.
-fn address(near: &[HostInterface], far: &[HostInterface], named: &[String]) -> Option<IpAddr> {
-    let may_be = far.iter().filter(|own| own.up && (named.is_empty() || named.contains(&own.name)));
-    let all: Vec<_> = may_be.flat_map(|own| &own.addresses).collect();
-    let common =
-        all.iter().find(|address| near.iter().flat_map(|own| &own.addresses).any(|own| own.trunc() == address.trunc()));
-    common.or(all.first()).map(|net| net.addr())
 }
 
 /// All pairs as they are tested.

@@ -35,13 +35,14 @@ pub fn of_one_role(arg: Arg) -> Arg {
             arg.conflicts_with("server").hide_short_help(rare)
         }
         Some(HEADING) => arg.conflicts_with("server").hide_short_help(true),
-        Some(SERVER) => arg.conflicts_with("client").hide_short_help(true),
+        Some(SERVER) => arg.conflicts_with_all(["client", "on"]).hide_short_help(true),
         _ => arg,
     }
 }
 
 /// Options of clients that the short help does without.
-const RARE: [&str; 18] = [
+const RARE: [&str; 19] = [
+    "hosts",
     "store",
     "no_store",
     "output",
@@ -66,25 +67,31 @@ const RARE: [&str; 18] = [
 const COOL_DOWN: Duration = Duration::from_millis(500);
 
 #[derive(Debug, Args)]
-#[group(id = "which", required = true, multiple = false)]
+#[group(id = "which", required = true)]
 pub struct RoleOptions {
     /// Be the server: wait for clients
-    #[arg(long, short)]
+    #[arg(long, short, conflicts_with_all = ["client", "on"])]
     pub server: bool,
     /// Be the client of the server on this host
     ///
     /// A name or an address; a link-local one with the interface that leads there: fe80::1%eth0.
     #[arg(long, short, value_name = "HOST")]
     pub client: Option<String>,
+    /// Be the client, and start the server on this host
+    ///
+    /// A destination of ssh, or a name of the hosts file; netrig copies itself there. The server has a key of its own, and is gone after the
+    /// test. Without --client, the address is one on a network that both machines are on, or the host's first.
+    #[arg(long, value_name = "HOST", conflicts_with = "key_file")]
+    pub on: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct AddressOptions {
     /// TCP port of control connections
     ///
-    /// The load's ports are agreed on there. 0 lets the kernel choose when serving.
-    #[arg(long, short, value_name = "N", default_value_t = PORT)]
-    pub port: u16,
+    /// The load's ports are agreed on there. 0 lets the kernel choose when serving, which a server of --on does by itself.
+    #[arg(long, short, value_name = "N", help = format!("TCP port of control connections [default: {PORT}]"))]
+    port: Option<u16>,
     /// IPv4 only
     #[arg(long, short = '4', conflicts_with = "ipv6")]
     pub ipv4: bool,
@@ -105,6 +112,15 @@ pub struct AddressOptions {
 }
 
 impl AddressOptions {
+    pub fn port(&self) -> u16 {
+        self.port.unwrap_or(PORT)
+    }
+
+    /// Of a server that is started for one test.
+    pub fn port_on_host(&self) -> u16 {
+        self.port.unwrap_or(0)
+    }
+
     pub fn family(&self) -> Family {
         match (self.ipv4, self.ipv6) {
             (true, _) => Family::V4,
@@ -216,6 +232,9 @@ pub struct CommonOptions {
     /// SO_RCVBUF of each socket [default: the kernel's choice]
     #[arg(long, value_name = "BYTES", value_parser = size)]
     receive_buffer: Option<u32>,
+    /// How hosts of --on are reached [default: ~/.config/netrig/hosts.toml]
+    #[arg(long, value_name = "FILE", requires = "on")]
+    pub hosts: Option<PathBuf>,
     /// CPUs for the server's end of the load, out of those it offers
     #[arg(long, value_name = "LIST")]
     pub server_cpus: Option<CpuSet>,
@@ -385,7 +404,7 @@ pub struct RrLoad {
     /// Bytes of a response
     #[arg(long, value_name = "BYTES", default_value = "1", value_parser = size)]
     response: u32,
-    /// Transactions under way on each connection
+    /// Transactions under way on a connection
     #[arg(long, value_name = "N", default_value = "1")]
     in_flight: u32,
     /// Begin so many transactions per second [default: closed loop]

@@ -1,32 +1,24 @@
 //! A host of the pairs: a thread of this process holds its connection, its server, and the client of each test that begins there.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use rig_cli::exit::StoppedByUser;
 use rig_facts::record::{Environment, TrialRecord};
 use rig_load::driver::Cancel;
 use rig_load::plan::{Load, Phases};
 use rig_stats::units::Span;
-use rig_sys::piped::{PipedProcess, ProcessHandle};
+use rig_sys::piped::PipedProcess;
 use rig_testbed::host::{Host, HostInterface, Program, Remote};
 use rig_verdict::export::TestData;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::super::hosts::NamedHost;
-
-/// How long a server may take until it listens, and a client until it has said all after its test.
-const PATIENCE: Duration = Duration::from_secs(30);
+use super::super::remote_server::{Killed, PATIENCE, RemoteServer, last_line, read};
 
 /// What a host is, once it is reached and its server listens.
 #[derive(Debug)]
@@ -48,12 +40,6 @@ pub struct Errand {
     pub phases: Phases,
 }
 
-/// What the server says of itself, on standard output.
-#[derive(Debug, Deserialize)]
-struct Listening {
-    port: u16,
-}
-
 /// Holds a host until no more errands come: says what it is, and the outcome of each.
 pub fn hold(
     host: &NamedHost,
@@ -66,11 +52,12 @@ pub fn hold(
 ) {
     // It dies with the thread that reaches it.
     let begun = Remote::reach(&host.access, program).and_then(|remote| {
-        let (server, port) = serve(&remote, key, cancel)?;
+        let server = RemoteServer::start(&remote, 0, key, cancel)?;
         let environment = Environment { cards: remote.cards()?, ..remote.environment()? };
         let interfaces = remote.interfaces()?;
         let cpus = u32::try_from(remote.facts()?.cpus.len())?;
-        Ok((remote, server, ReachedHost { environment, interfaces, cpus, port }))
+        let facts = ReachedHost { environment, interfaces, cpus, port: server.port };
+        Ok((remote, server, facts))
     });
     let (remote, _server, facts) = match begun {
         Ok((remote, server, facts)) => (remote, server, facts),
@@ -85,38 +72,6 @@ pub fn hold(
             return;
         }
     }
-}
-
-/// A process that is killed when it is not needed any more.
-struct Killed(Box<dyn ProcessHandle>);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        // It fails where the process has ended.
-        let _ = self.0.kill();
-    }
-}
-
-/// A server there for all that have the key, which ends with its standard input.
-struct Server {
-    _stdin: Box<dyn Write + Send>,
-    _life: Killed,
-    // Read no more: it says little, and what reads it here takes what comes.
-    _outputs: [OwnedFd; 2],
-}
-
-fn serve(remote: &Remote, key: &str, cancel: &Cancel) -> Result<(Server, u16)> {
-    let program = Program::netrig(&["serve", "--on-stdio", "--key-file", "-", "--port", "0"]);
-    let PipedProcess { mut stdin, stdout, stderr, life } = remote.start_beside(&program)?;
-    let life = Killed(life);
-    writeln!(stdin, "{key}").context("give the server its key")?;
-    let deadline = Instant::now() + PATIENCE;
-    let line = read(&stdout, deadline, cancel, |text| text.contains(&b'\n'))?;
-    let Ok(Listening { port }) = serde_json::from_slice(&line) else {
-        let said = read(&stderr, deadline, cancel, |_| false)?;
-        bail!("start a server: {}", last_line(&said).unwrap_or("it says nothing"));
-    };
-    Ok((Server { _stdin: stdin, _life: life, _outputs: [stdout, stderr] }, port))
 }
 
 fn carry_out(remote: &Remote, key: &str, errand: &Errand, cancel: &Cancel) -> Result<TrialRecord> {
@@ -157,44 +112,10 @@ fn carry_out(remote: &Remote, key: &str, errand: &Errand, cancel: &Cancel) -> Re
     let status = life.0.wait().context("wait for the client")?;
     if !status.success() {
         let why = last_line(&errors).map_or_else(|| status.to_string(), str::to_owned);
-        return Err(anyhow!(why.strip_prefix("netrig: ").unwrap_or(&why).to_owned()));
+        return Err(anyhow!(why));
     }
     let report: BTreeMap<String, Value> = serde_json::from_slice(&said).context("read the client's report")?;
     let data = report.get("data").cloned().context("read the client's report")?;
     let data: TestData = serde_json::from_value(data).context("read the client's report")?;
     data.trials.into_iter().next().context("the client made no trial")
-}
-
-/// What comes until `is_whole`, or the end.
-fn read(from: &OwnedFd, deadline: Instant, cancel: &Cancel, is_whole: impl Fn(&[u8]) -> bool) -> Result<Vec<u8>> {
-    let mut text = Vec::new();
-    let mut file = File::from(from.try_clone().context("copy a descriptor")?);
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            bail!("the host does not answer in time");
-        }
-        let mut fds = [PollFd::from_borrowed_fd(from.as_fd(), PollFlags::IN), PollFd::new(cancel, PollFlags::IN)];
-        match poll(&mut fds, Some(&Timespec::try_from(left).context("wait for a host")?)) {
-            Ok(_) => {}
-            Err(Errno::INTR) => continue,
-            Err(error) => return Err(error).context("wait for a host"),
-        }
-        if !fds[1].revents().is_empty() {
-            return Err(StoppedByUser.into());
-        }
-        if fds[0].revents().is_empty() {
-            continue;
-        }
-        let mut piece = [0; 16 << 10];
-        let count = file.read(&mut piece).context("read what a host says")?;
-        text.extend_from_slice(&piece[..count]);
-        if count == 0 || is_whole(&text) {
-            return Ok(text);
-        }
-    }
-}
-
-fn last_line(text: &[u8]) -> Option<&str> {
-    std::str::from_utf8(text).ok()?.lines().map(str::trim).rfind(|line| !line.is_empty())
 }

@@ -148,6 +148,37 @@ fn a_host_that_is_lost_on_the_way_costs_its_pairs_alone() {
 }
 
 #[test]
+fn a_test_starts_its_server_on_a_host() {
+    world::own(|| {
+        let switch = Switch::new(2);
+        switch.name_all("");
+        for test in ["stream", "rr"] {
+            let mut client = world::netrig();
+            client.args([
+                test,
+                "--on",
+                "m2",
+                "--time",
+                "200ms",
+                "--warm-up",
+                "100ms",
+                "--quiet",
+                "--no-store",
+                "--format",
+                "json",
+            ]);
+            client.arg("--hosts").arg(switch.file("hosts.toml")).stdin(Stdio::null());
+            let report = json(&switch.machines[0].run(|| client.output().unwrap()).unwrap());
+            let data = &report["data"];
+            assert_eq!((data["host"].as_str(), data["run"].as_str()), (Some("192.0.2.2"), None), "{data}");
+            assert_eq!(data["trials"].as_array().unwrap().len(), 1);
+        }
+        drop(switch);
+        world::assert_nothing_left("of a server of one test");
+    });
+}
+
+#[test]
 fn nothing_is_left_of_pairs_whose_runner_is_killed() {
     world::own(|| {
         let switch = Switch::new(2);

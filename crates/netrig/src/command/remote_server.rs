@@ -1,0 +1,150 @@
+//! `netrig serve` on a host that a command line reaches, for one run.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rig_cli::exit::StoppedByUser;
+use rig_load::driver::Cancel;
+use rig_sys::piped::{PipedProcess, ProcessHandle};
+use rig_testbed::host::{Host, HostInterface, Local, Program, Remote};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde::Deserialize;
+
+use super::hosts::NamedHost;
+
+/// How long a server may take until it listens, and what is asked of a host until it has answered.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A process that is killed when it is not needed any more.
+#[derive(Debug)]
+pub struct Killed(pub Box<dyn ProcessHandle>);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It fails where the process has ended.
+        let _ = self.0.kill();
+    }
+}
+
+/// A server for all that have the key; it ends with its standard input.
+pub struct RemoteServer {
+    pub port: u16,
+    _stdin: Box<dyn Write + Send>,
+    _life: Killed,
+    // What it says is read no more; what comes of it waits here.
+    _outputs: [OwnedFd; 2],
+}
+
+impl RemoteServer {
+    /// Starts it in the host's own network namespace. Port 0 lets the kernel there choose.
+    ///
+    /// # Errors
+    /// What it says why it cannot, and where it says nothing in time.
+    pub fn start(remote: &Remote, port: u16, key: &str, cancel: &Cancel) -> Result<Self> {
+        /// What it says of itself, on standard output.
+        #[derive(Deserialize)]
+        struct Listening {
+            port: u16,
+        }
+        let port = port.to_string();
+        let program = Program::netrig(&["serve", "--on-stdio", "--key-file", "-", "--port", &port]);
+        let PipedProcess { mut stdin, stdout, stderr, life } = remote.start_beside(&program)?;
+        let life = Killed(life);
+        // One that ended at once says why.
+        let _ = writeln!(stdin, "{key}");
+        let deadline = Instant::now() + PATIENCE;
+        let line = read(&stdout, deadline, cancel, |text| text.contains(&b'\n'))?;
+        let Ok(Listening { port }) = serde_json::from_slice(&line) else {
+            let said = read(&stderr, deadline, cancel, |_| false)?;
+            bail!("start a server: {}", last_line(&said).unwrap_or("it says nothing"));
+        };
+        Ok(Self { port, _stdin: stdin, _life: life, _outputs: [stdout, stderr] })
+    }
+}
+
+/// A host with a server that this machine's clients reach.
+pub struct ServingHost {
+    pub address: IpAddr,
+    pub server: RemoteServer,
+    // It ends what runs there, so it goes last.
+    _remote: Remote,
+}
+
+impl ServingHost {
+    /// Reaches a host, and starts a server there.
+    ///
+    /// # Errors
+    /// Why it is not reached, and where it has no address.
+    pub fn start(host: &NamedHost, program: &Path, port: u16, key: &str, cancel: &Cancel) -> Result<Self> {
+        let remote = Remote::reach(&host.access, program)?;
+        let own = Local::uncounted()?.interfaces()?;
+        let address = host.reached_at(&own, &remote.interfaces()?)?;
+        let server =
+            RemoteServer::start(&remote, port, key, cancel).with_context(|| format!("on host {}", host.name))?;
+        Ok(Self { address, server, _remote: remote })
+    }
+}
+
+impl NamedHost {
+    /// By which of its addresses a machine with the interfaces `near` reaches it: what hosts.toml says; else one on a network that both are on, or the first; of the
+    /// interfaces that are named, where some are.
+    ///
+    /// # Errors
+    /// Where it has none.
+    pub fn reached_at(&self, near: &[HostInterface], far: &[HostInterface]) -> Result<IpAddr> {
+        let named = &self.interfaces;
+        let may_be = far.iter().filter(|own| own.up && (named.is_empty() || named.contains(&own.name)));
+        let all: Vec<_> = may_be.flat_map(|own| &own.addresses).collect();
+        let common = all
+            .iter()
+            .find(|address| near.iter().flat_map(|own| &own.addresses).any(|own| own.trunc() == address.trunc()));
+        let found = self.address.or(common.or(all.first()).map(|net| net.addr()));
+        let name = &self.name;
+        found.with_context(|| format!("{name} has no address: `address` of [host.{name}] in hosts.toml names one"))
+    }
+}
+
+/// What comes until `is_whole`, or the end.
+///
+/// # Errors
+/// [`StoppedByUser`] when cancelled, and where it takes longer.
+pub fn read(from: &OwnedFd, deadline: Instant, cancel: &Cancel, is_whole: impl Fn(&[u8]) -> bool) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut file = File::from(from.try_clone().context("copy a descriptor")?);
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!("the host does not answer in time");
+        }
+        let mut fds = [PollFd::from_borrowed_fd(from.as_fd(), PollFlags::IN), PollFd::new(cancel, PollFlags::IN)];
+        match poll(&mut fds, Some(&Timespec::try_from(left).context("wait for a host")?)) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error).context("wait for a host"),
+        }
+        if !fds[1].revents().is_empty() {
+            return Err(StoppedByUser.into());
+        }
+        if fds[0].revents().is_empty() {
+            continue;
+        }
+        let mut piece = [0; 16 << 10];
+        let count = file.read(&mut piece).context("read what a host says")?;
+        text.extend_from_slice(&piece[..count]);
+        if count == 0 || is_whole(&text) {
+            return Ok(text);
+        }
+    }
+}
+
+/// The last line of what a process wrote on standard error that says something.
+pub fn last_line(text: &[u8]) -> Option<&str> {
+    let said = std::str::from_utf8(text).ok()?.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+    Some(said.strip_prefix("netrig: ").unwrap_or(said))
+}
