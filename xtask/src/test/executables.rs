@@ -5,6 +5,7 @@
 //!                                                             ├── beside: as many at a time as there are lanes
 //!                                                             └── alone: at the end, nothing beside
 //! ```
+//! What has failed beside others is run once more, alone: who reads the closing lines is told of it, and decides whether it was late or has a race.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::env;
@@ -69,10 +70,19 @@ struct TestRun {
 
 /// How a piece ended.
 struct Outcome {
-    name: String,
+    piece: TestRun,
     duration: Duration,
     /// Why it has failed.
     failure: Option<String>,
+}
+
+/// What came of all tests, by the names of their modules.
+#[derive(Debug, Default)]
+pub struct TestResults {
+    /// With the reason.
+    pub failed: Vec<String>,
+    /// They failed beside others and passed alone.
+    pub failed_beside_others: Vec<String>,
 }
 
 /// What is still to be run.
@@ -96,11 +106,11 @@ impl Queues {
     }
 }
 
-/// Builds all test executables and runs them, each piece's output whole when it ends. The names of those that failed.
+/// Builds all test executables and runs them, each piece's output whole when it ends.
 ///
 /// # Errors
 /// When they cannot be built or started.
-pub fn run() -> Result<Vec<String>> {
+pub fn run() -> Result<TestResults> {
     let executables = build(&["--workspace"])?;
     let count = executables.len();
     let mut pieces = Vec::new();
@@ -127,20 +137,31 @@ pub fn run() -> Result<Vec<String>> {
         lanes.into_iter().try_for_each(|lane| lane.join().unwrap_or_else(|_| bail!("a lane of tests panicked")))
     })?;
     let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut results = TestResults::default();
+    for outcome in outcomes.iter_mut().filter(|outcome| outcome.failure.is_some()) {
+        println!("\n     Once more, alone: {}", outcome.piece.name);
+        let again = run_piece(&outcome.piece)?;
+        if again.failure.is_none() {
+            results.failed_beside_others.push(outcome.piece.name.clone());
+        }
+        outcome.failure = again.failure;
+    }
     for piece in alone {
         outcomes.push(run_piece(&piece)?);
     }
     outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.duration));
     let sum: Duration = outcomes.iter().map(|outcome| outcome.duration).sum();
     let longest: Vec<String> =
-        outcomes.iter().take(12).map(|one| format!("{} {:.0} s", one.name, one.duration.as_secs_f64())).collect();
+        outcomes.iter().take(12).map(|one| format!("{} {:.0} s", one.piece.name, one.duration.as_secs_f64())).collect();
     println!(
         "{count} test executables took {:.0} s side by side, {:.0} s one by one; the longest: {}",
         begin.elapsed().as_secs_f64(),
         sum.as_secs_f64(),
         longest.join(", ")
     );
-    Ok(outcomes.into_iter().filter_map(|one| Some(format!("{}: {}", one.name, one.failure?))).collect())
+    results.failed =
+        outcomes.into_iter().filter_map(|one| Some(format!("{}: {}", one.piece.name, one.failure?))).collect();
+    Ok(results)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -151,9 +172,9 @@ fn is_among(names: &[&str], piece: &str) -> bool {
     names.iter().any(|name| piece.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::")))
 }
 
-/// With more lanes all is done sooner, and tests that have limits of time are late more often (docs/decisions/tests-side-by-side.md).
+/// A process of tests uses a third to a half of a CPU (docs/decisions/tests-side-by-side.md).
 fn lane_count() -> usize {
-    test_threads().min(8)
+    (test_threads() * 3 / 2).min(8)
 }
 
 fn test_threads() -> usize {
@@ -253,7 +274,7 @@ fn run_piece(piece: &TestRun) -> Result<Outcome> {
     writeln!(stdout, "\n     Running {} ({:.1} s)", piece.name, duration.as_secs_f64())?;
     stdout.write_all(&text)?;
     stdout.flush()?;
-    Ok(Outcome { name: piece.name.clone(), duration, failure })
+    Ok(Outcome { piece: piece.clone(), duration, failure })
 }
 
 /// `None` for one that was killed.

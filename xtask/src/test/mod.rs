@@ -9,6 +9,8 @@ use anyhow::Result;
 use crate::command::{LACKING, cargo, is_root, run_all, works};
 use crate::packages;
 
+use self::executables::TestResults;
+
 pub fn test(arguments: &[String]) -> Result<ExitCode> {
     if !packages::ensure(packages::BUILD)? {
         return Ok(ExitCode::from(LACKING));
@@ -32,7 +34,12 @@ pub fn test(arguments: &[String]) -> Result<ExitCode> {
         test.args(arguments);
         return run_all([test]);
     }
-    let failed = executables::run()?;
+    let TestResults { failed, failed_beside_others } = executables::run()?;
+    for one in failed_beside_others {
+        println!(
+            "failed beside others, and passed alone: {one}: its output is above, and says whether it was late or has a race"
+        );
+    }
     if failed.is_empty() {
         println!("all tests passed");
         return Ok(ExitCode::SUCCESS);
