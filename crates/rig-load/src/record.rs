@@ -255,6 +255,34 @@ pub struct DatagramRecord {
     pub jitter_ns: Option<f64>,
     /// Nanoseconds from sending to receiving; only where both ends read the same clock.
     pub delay: Option<Histogram>,
+    /// Of the whole load, where each datagram is a message of its own to the kernels of both ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<DatagramTotals>,
+}
+
+/// All datagrams of one end, from the load's begin to its end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DatagramTotals {
+    /// Taken by the kernel.
+    pub sent: u64,
+    /// Whichever came, also twice or malformed.
+    pub received: u64,
+    /// By which flows end: those that were sent, and those that were received. They are not in the others, and may be sent several times.
+    pub farewells_sent: u64,
+    pub farewells_received: u64,
+}
+
+impl DatagramTotals {
+    /// The sum of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+            farewells_sent: self.farewells_sent + other.farewells_sent,
+            farewells_received: self.farewells_received + other.farewells_received,
+        }
+    }
 }
 
 impl DatagramRecord {
@@ -269,6 +297,7 @@ impl DatagramRecord {
         self.late += other.late;
         self.malformed += other.malformed;
         self.calls += other.calls;
+        self.total = self.total.into_iter().chain(other.total).reduce(DatagramTotals::plus);
         match (&mut self.delay, &other.delay) {
             (Some(mine), Some(theirs)) => mine.merge(theirs),
             (mine @ None, theirs) => mine.clone_from(theirs),

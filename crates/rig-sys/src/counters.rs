@@ -154,6 +154,7 @@ pub type Protocols = BTreeMap<String, u64>;
 pub struct NamespaceCounters {
     dev: NsFile,
     snmp: NsFile,
+    netstat: NsFile,
     /// Of a kernel with IPv6.
     snmp6: Option<NsFile>,
 }
@@ -170,7 +171,7 @@ impl NamespaceCounters {
             Err(error) if error.source.kind() == io::ErrorKind::NotFound => None,
             file => Some(file?),
         };
-        Ok(Self { dev: NsFile::here("dev")?, snmp: NsFile::here("snmp")?, snmp6 })
+        Ok(Self { dev: NsFile::here("dev")?, snmp: NsFile::here("snmp")?, netstat: NsFile::here("netstat")?, snmp6 })
     }
 
     /// Every interface's counters by name, `lo` left out.
@@ -184,6 +185,13 @@ impl NamespaceCounters {
         let mut text = String::new();
         self.snmp.read(&mut text)?;
         parse_protocols(&text).ok_or_else(|| malformed("/proc/net/snmp"))
+    }
+
+    /// What the kernel counts beyond the standards, e.g. `IpExt.InNoRoutes` (/proc/net/netstat).
+    pub fn extended_protocols(&self) -> Result<Protocols> {
+        let mut text = String::new();
+        self.netstat.read(&mut text)?;
+        parse_protocols(&text).ok_or_else(|| malformed("/proc/net/netstat"))
     }
 
     /// What IPv6 and UDP over it count for themselves, by the kernel's names, e.g. `Udp6RcvbufErrors` (/proc/net/snmp6);

@@ -2,6 +2,7 @@
 
 mod card;
 mod features;
+mod statistics;
 
 use std::io;
 
@@ -14,6 +15,7 @@ use crate::netns::NetNs;
 
 pub use card::card;
 pub use features::{set_features, want_features, wanted_features};
+pub use statistics::statistics;
 
 /// An offload that can be switched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -6,6 +6,7 @@
 
 mod events;
 mod filters;
+mod frames;
 mod links;
 mod neighbors;
 mod recorded;
@@ -43,6 +44,7 @@ use crate::netns::NetNs;
 
 pub use events::{Event, Events};
 pub use filters::BpfFilter;
+pub use frames::{LinkCounters, QueueCounters};
 pub use links::{Link, PeerLink};
 pub use neighbors::{NeighborRefresh, NextHop, RuleInput};
 pub use recorded::{InterfaceAddress, InterfaceNeighbor, InterfaceRoute, NotRecorded};

@@ -5,6 +5,7 @@
 pub mod accounting;
 pub mod datapath;
 mod dut;
+pub mod frames;
 pub mod host;
 pub mod meter;
 pub mod namespaces;

@@ -22,6 +22,7 @@ use super::arrange::{Machine, arrange, machine_of};
 use super::{
     ClockOffset, Environment, Facts, Host, HostInterface, Mark, Program, Remote, Sampled, StackSampling, Window,
 };
+use crate::frames::NodeFrames;
 use crate::node::NodeRecord;
 use crate::placement::DUT_NODE;
 use crate::plan::Plan;
@@ -279,6 +280,10 @@ impl Host for HostGroup {
     fn forget(&self, mark: Mark) -> Result<()> {
         let parts = self.marks.borrow_mut().remove(&mark.number).unwrap_or_default();
         self.with_each(&parts, |host, part| host.forget(*part)).map(drop)
+    }
+
+    fn lost_frames(&self) -> Result<Vec<NodeFrames>> {
+        Ok(self.in_order(self.each(Host::lost_frames)?))
     }
 
     fn start_sampling(&self) -> Result<()> {

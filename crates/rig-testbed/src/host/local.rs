@@ -23,6 +23,7 @@ use super::{
     Build, ClockOffset, Environment, Facts, Host, HostInterface, Mark, Program, Sampled, StackSampling, Window,
 };
 use crate::accounting::CpuAccounting;
+use crate::frames::NodeFrames;
 use crate::meter::Reading;
 use crate::namespaces::{self, Namespace, Namespaces, NodeSpaces};
 use crate::plan::Plan;
@@ -252,6 +253,10 @@ impl Host for Local {
     fn forget(&self, mark: Mark) -> Result<()> {
         self.marks.borrow_mut().remove(&mark.number);
         Ok(())
+    }
+
+    fn lost_frames(&self) -> Result<Vec<NodeFrames>> {
+        self.nodes.nodes().iter().map(NodeFrames::take).collect()
     }
 
     fn start_sampling(&self) -> Result<()> {

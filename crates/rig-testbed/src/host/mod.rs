@@ -40,6 +40,7 @@ pub use reach::{CommandForm, HostAccess};
 pub use remote::Remote;
 pub use serve::serve;
 
+use crate::frames::NodeFrames;
 use crate::node::NodeRecord;
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
@@ -139,6 +140,10 @@ pub trait Host: fmt::Debug {
     fn between(&self, begin: Mark, end: Mark) -> Result<Window>;
 
     fn forget(&self, mark: Mark) -> Result<()>;
+
+    /// Where frames were lost on all nodes since they stand, in the order in which they were built. It takes longer than a mark, and drivers may
+    /// have to ask their cards, so it is for when no load runs.
+    fn lost_frames(&self) -> Result<Vec<NodeFrames>>;
 
     /// Has [`Self::sample`] count from now on.
     fn start_sampling(&self) -> Result<()>;

@@ -28,6 +28,7 @@ use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{Environment, Facts, HostInterface, Mark, Program, Sampled, StackSampling, Window};
+use crate::frames::NodeFrames;
 use crate::plan::Plan;
 use crate::preflight::{NetworkFault, ReachableContainer};
 use crate::requirements::Missing;
@@ -135,6 +136,7 @@ pub enum Question {
     Forget {
         mark: Mark,
     },
+    LostFrames,
     StartSampling,
     Sample,
     EndSampling,
@@ -205,6 +207,7 @@ pub enum Answer {
     },
     Mark(Mark),
     Window(Window),
+    LostFrames(Vec<NodeFrames>),
     Sample(Vec<NodeSample>),
     Sampled(Sampled),
     StackSampling(StackSampling),

@@ -33,6 +33,7 @@ use serde::de::IgnoredAny;
 use super::protocol::{Answer, Bytes, CHUNK, FromHost, FromProcess, PROTOCOL, Question, ToProcess};
 use super::reach::{Binary, HostAccess, Opening};
 use super::{Environment, Facts, Host, HostInterface, Mark, Program, Sampled, StackSampling, Window};
+use crate::frames::NodeFrames;
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
 use crate::process_client::{ProcessClient, StderrTail, TIMEOUT, silence};
@@ -266,6 +267,10 @@ impl Host for Remote {
 
     fn forget(&self, mark: Mark) -> Result<()> {
         self.tell(&Question::Forget { mark })
+    }
+
+    fn lost_frames(&self) -> Result<Vec<NodeFrames>> {
+        expect!(self, &Question::LostFrames, Answer::LostFrames(frames) => frames)
     }
 
     fn start_sampling(&self) -> Result<()> {

@@ -197,6 +197,7 @@ impl Server<'_> {
             Question::Now => Answer::Now { ns: self.host.now()? },
             Question::Mark => Answer::Mark(self.host.mark()?),
             Question::Between { begin, end } => Answer::Window(self.host.between(begin, end)?),
+            Question::LostFrames => Answer::LostFrames(self.host.lost_frames()?),
             Question::Sample => Answer::Sample(self.host.sample()?),
             Question::EndSampling => Answer::Sampled(self.host.end_sampling()?),
             Question::CheckNetworks { containers, payload } => match self.host.check_networks(&containers, payload) {

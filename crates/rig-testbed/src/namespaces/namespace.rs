@@ -6,12 +6,12 @@ use rig_datapath::napi;
 use rig_sys::counters::NamespaceCounters;
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::{self, Offload};
-use rig_sys::netlink::{self, Netlink, QueueStats, TokenBucket, VethPair};
+use rig_sys::netlink::{self, LinkCounters, Netlink, QueueStats, TokenBucket, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};
 use rustix::io::Errno;
 
-use crate::plan::{Interface, Link, NamespacePlan};
+use crate::plan::{Interface, InterfaceRef, Link, NamespacePlan};
 
 /// A namespace with the means to configure and observe it.
 #[derive(Debug)]
@@ -23,8 +23,10 @@ pub struct Namespace {
     netlink: Netlink,
     /// The CPUs to which interfaces that are made from now on steer received packets.
     announced: CpuSet,
-    /// Interfaces over those of the host.
-    shared: Vec<String>,
+    /// Interfaces over those of the host, each with the name of that.
+    shared: Vec<(String, String)>,
+    /// Ends of veth pairs, each with the other one.
+    pairs: Vec<(String, InterfaceRef)>,
 }
 
 /// Receive packet steering of interfaces that are created in a namespace.
@@ -57,6 +59,7 @@ impl Namespace {
             netlink,
             announced: CpuSet::default(),
             shared: Vec::new(),
+            pairs: Vec::new(),
             name,
             ns,
         })
@@ -85,8 +88,25 @@ impl Namespace {
         elsewhere.announce(far.steering.as_ref());
         let (name, peer, queues) = (own.name.as_str(), far.name.as_str(), own.queues);
         self.netlink.add_veth(&VethPair { name, peer, peer_ns: &elsewhere.ns, queues, mtu: own.mtu.unwrap_or(MTU) })?;
+        self.pairs.push((name.to_owned(), InterfaceRef::new(&elsewhere.name, peer)));
+        elsewhere.pairs.push((peer.to_owned(), InterfaceRef::new(&self.name, name)));
         self.set_mac(own)?;
         elsewhere.set_mac(far)
+    }
+
+    /// The other end of a veth pair.
+    pub(crate) fn far_of(&self, interface: &str) -> Option<&InterfaceRef> {
+        self.pairs.iter().find(|(own, _)| own == interface).map(|(_, far)| far)
+    }
+
+    /// The host's interfaces on which some of these stand.
+    pub(crate) fn below(&self) -> impl Iterator<Item = &str> {
+        self.shared.iter().map(|(_, over)| over.as_str())
+    }
+
+    /// Where its interfaces say that frames were lost.
+    pub(crate) fn lost_frames(&self) -> Result<Vec<LinkCounters>> {
+        self.netlink.lost_frames()
     }
 
     /// A macvlan interface over one of this namespace, in another.
@@ -100,7 +120,7 @@ impl Namespace {
     pub(super) fn add_shared(&mut self, host: &mut Netlink, over: &str, own: &Interface) -> Result<()> {
         self.announce(own.steering.as_ref());
         host.add_macvlan(&own.name, over, &self.ns)?;
-        self.shared.push(own.name.clone());
+        self.shared.push((own.name.clone(), over.to_owned()));
         self.set_mac(own)
     }
 
@@ -290,7 +310,7 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         // The kernel takes namespaces down some time after their end, and until then these would answer for addresses that the next
         // testbed has, too.
-        for name in std::mem::take(&mut self.shared) {
+        for (name, _) in std::mem::take(&mut self.shared) {
             let _ = self.netlink.remove_link(&name);
         }
     }

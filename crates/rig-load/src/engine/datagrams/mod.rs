@@ -17,7 +17,7 @@ use self::send::Sender;
 use self::wire::Phase;
 use super::{Connection, Engine, ThreadFailure, Times, failure};
 use crate::plan::{Datagrams, Pacing};
-use crate::record::{DatagramRecord, Direction};
+use crate::record::{DatagramRecord, DatagramTotals, Direction};
 
 /// Headers of Ethernet and UDP; with the IP header they are what a queueing discipline counts beside the payload.
 const ETHERNET_UDP: u64 = 14 + 8;
@@ -86,6 +86,12 @@ fn kernel_rate(load: &Datagrams, rate: u64, connection: &Connection) -> u64 {
     let whole = u128::from(message + ETHERNET_UDP + if is_ipv6 { IPV6 } else { IPV4 });
     let share = u128::from(rate) * whole / u128::from(message) / u128::from(load.connections);
     u64::try_from(share).unwrap_or(u64::MAX).max(1)
+}
+
+/// Counts of the whole load, where a datagram is a message to the kernel by itself: what is cut or joined on its way (UDP_SEGMENT, UDP_GRO) is
+/// counted by other numbers at each place.
+fn totals(load: &Datagrams) -> Option<DatagramTotals> {
+    (load.segments == 1 && !load.coalesce).then(DatagramTotals::default)
 }
 
 /// Bytes that one message from the kernel can have.

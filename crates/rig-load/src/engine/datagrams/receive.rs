@@ -15,7 +15,7 @@ use super::super::ready::{TurnResult, serve};
 use super::super::{Connection, Engine, LoadProgress, Report, ThreadFailure, Times, failure};
 use super::tracker::{ArrivalOrder, Jitter, Tracker};
 use super::wire::{Header, Phase, SEQUENCE_END};
-use super::{Findings, phase, room};
+use super::{Findings, phase, room, totals};
 use crate::greeting::{Greeting, Kind, is_greeting};
 use crate::plan::Datagrams;
 use crate::record::DatagramRecord;
@@ -119,7 +119,7 @@ impl Receiver {
             burst: load.message as usize * load.segments as usize * load.batch as usize,
             duplex,
             flows: (0..flows).map(|_| Flow::new()).collect(),
-            record: DatagramRecord::default(),
+            record: DatagramRecord { total: totals(load), ..DatagramRecord::default() },
             delay: load.shared_clock.then(Delay::default),
         }
     }
@@ -149,7 +149,10 @@ impl Receiver {
         let Self { batch, message, flows, record, delay, .. } = self;
         let flow = &mut flows[index];
         let (mut datagrams, mut of_window, mut bytes) = (0, false, 0);
+        // The kernel joins none where these are counted: each message is a datagram.
+        let (mut arrivals, mut farewells) = (0, 0);
         for arrived in batch.messages() {
+            arrivals += 1;
             if arrived.truncated {
                 bytes += *message;
                 record.malformed += counts;
@@ -167,7 +170,10 @@ impl Receiver {
                             delay.add(header.sent_ns, now_ns);
                         }
                     }
-                    _ if is_greeting(datagram) => flow.hear(index, connection, datagram),
+                    _ if is_greeting(datagram) => {
+                        arrivals -= 1;
+                        farewells += u64::from(flow.hear(index, connection, datagram));
+                    }
                     _ => record.malformed += counts,
                 }
             }
@@ -176,6 +182,10 @@ impl Receiver {
             delay.settle(now_ns);
         }
         record.calls += u64::from(of_window);
+        if let Some(total) = &mut record.total {
+            total.received += arrivals;
+            total.farewells_received += farewells;
+        }
         connection.inbound.add(datagrams * *message);
         connection.inbound.add_units(datagrams as u64);
         connection.inbound.set_lost(flow.tracker.missing());
@@ -191,9 +201,9 @@ impl Receiver {
 }
 
 impl Flow {
-    /// Takes what is no payload.
+    /// Takes what is no payload; whether it is a farewell.
     #[cold]
-    fn hear(&mut self, index: usize, connection: &Connection, datagram: &[u8]) {
+    fn hear(&mut self, index: usize, connection: &Connection, datagram: &[u8]) -> bool {
         match Greeting::decode(datagram) {
             Some(Greeting { kind: Kind::Farewell, values: (first, end), .. })
                 if first <= end && end <= SEQUENCE_END =>
@@ -202,11 +212,13 @@ impl Flow {
                 let taken = Greeting { kind: Kind::Taken, flow: index as u32, token: 0, values: (0, 0) };
                 // When it gets lost, the sender asks again or gives up.
                 let _ = send(&connection.socket, &taken.encode(), SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+                return true;
             }
             Some(Greeting { kind: Kind::Taken, .. }) => connection.taken.store(true, Ordering::Relaxed),
             // A Hello or a Welcome that was said twice.
             _ => {}
         }
+        false
     }
 }
 

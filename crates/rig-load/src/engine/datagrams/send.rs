@@ -15,9 +15,10 @@ use super::super::pace::Pace;
 use super::super::ready::{TurnResult, serve};
 use super::super::{Connection, Engine, LoadProgress, Report, ThreadFailure, Times, failure};
 use super::wire::{Header, Phase};
-use super::{Findings, phase};
+use super::{Findings, phase, totals};
 use crate::greeting::{self, Greeting, Kind};
 use crate::plan::{Datagrams, Pacing};
+use crate::record::DatagramRecord;
 use crate::wait::timespec;
 
 /// How often a farewell is repeated, and for how long, when the receiver does not take it.
@@ -99,7 +100,10 @@ impl Sender {
             kernel_rate,
             duplex,
             flows: vec![Flow::default(); flows],
-            findings: Findings::default(),
+            findings: Findings {
+                record: DatagramRecord { total: totals(load), ..DatagramRecord::default() },
+                ..Findings::default()
+            },
             notes: vec![],
         }
     }
@@ -148,6 +152,9 @@ impl Sender {
                 flow.next += datagrams as u64;
                 flow.cautious = sent < messages;
                 record.sent += counts * datagrams as u64;
+                if let Some(total) = &mut record.total {
+                    total.sent += datagrams as u64;
+                }
                 record.calls += counts;
                 connection.tally.add(datagrams * self.message);
                 connection.tally.add_units(datagrams as u64);
@@ -183,13 +190,16 @@ impl Sender {
     }
 
     /// Says what was sent inside the window until the peer has taken it, or has had time enough.
-    fn part(&self, connections: &[&Connection], progress: &LoadProgress) {
+    fn part(&mut self, connections: &[&Connection], progress: &LoadProgress) {
         let over_ns = monotonic_after(FAREWELL_TIMEOUT);
         let mut open: Vec<usize> = (0..connections.len()).collect();
         while !open.is_empty() && !progress.is_stopped() && monotonic_ns() < over_ns {
             open.retain(|&index| {
                 let farewell = self.flows[index].farewell(index).encode();
                 let sent = send(&connections[index].socket, &farewell, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+                if let (Ok(_), Some(total)) = (sent, &mut self.findings.record.total) {
+                    total.farewells_sent += 1;
+                }
                 // A peer that has closed its socket is done.
                 sent != Err(Errno::CONNREFUSED) && sent != Err(Errno::PIPE)
             });
