@@ -80,6 +80,7 @@ pub fn trial(ends: &TestRecords, load: &Load, ordinal: u32, started_unix_ms: i64
         layers: None,
         set: Vec::new(),
         before: Vec::new(),
+        frames: None,
         flags: Vec::new(),
     };
     trial.flags = suspicion::without_testbed(&trial);

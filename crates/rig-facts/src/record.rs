@@ -28,6 +28,7 @@ use rig_load::record::{Direction, WorkerRecord};
 use rig_stats::series::Track;
 use rig_sys::perf::Clock;
 pub use rig_testbed::datapath::{BackendState, Counters, ServiceState, Settings, State};
+pub use rig_testbed::frames::{NamespaceFrames, NodeFrames};
 pub use rig_testbed::host::{ClockOffset, Environment};
 pub use rig_testbed::node::{Accounting, CpuShares, CpuUse, InterfaceDelta, NodeRecord, NodeShare, ProtocolDelta};
 use schemars::JsonSchema;
@@ -113,6 +114,9 @@ pub struct TrialRecord {
     /// What was run in its nodes first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<PreTrialCommand>,
+    /// Where frames were lost on each node, from before the load's first frame to after its last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frames: Option<Vec<NodeFrames>>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
 }
@@ -315,6 +319,7 @@ impl TrialRecord {
             before: Vec::new(),
             calibration: None,
             clocks: None,
+            frames: None,
             flags: Vec::new(),
         })
     }
@@ -342,6 +347,9 @@ pub struct AgentRecord {
     /// Connections that began from before the load's first packet to after its last, where it is between the ends and counts them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<u64>,
+    /// Drops from before the load's first packet to after its last, by the reasons that occurred.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dropped: Option<Vec<(String, u64)>>,
 }
 
 /// The node between the client's and the server's over the window.

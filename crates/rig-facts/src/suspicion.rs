@@ -10,6 +10,7 @@ use rig_testbed::{UPLINK, split_cores};
 
 use crate::figures::node_of;
 use crate::figures::packets::{dropped as dropped_at_port, failed, sent_again};
+use crate::ledger::{UNEXPLAINED, ledger};
 use crate::record::{AgentRecord, CpuUse, Flag, NodeRecord, PhaseEnd, PhaseRecord, SearchRecord, TrialRecord};
 
 /// Receive processing away from the node's CPUs that is still no more than stray packets, percent.
@@ -47,6 +48,7 @@ pub fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet], filled:
     flags.extend(trial.search.as_ref().and_then(of_search));
     flags.extend(trial.phases.iter().filter_map(in_vain));
     flags.extend(connections_differ(trial));
+    flags.extend(unexplained(trial));
     let shared = trial.dut.as_ref().map(|dut| CpuSet::new(dut.shared.iter().copied()));
     flags.extend(shared.filter(|shared| !shared.is_empty()).map(|shared| Flag::SharedCpu { cpus: shared.to_string() }));
     let of_three = topology.shares_cpus();
@@ -99,6 +101,13 @@ fn connections_differ(trial: &TrialRecord) -> Vec<Flag> {
         Some(Flag::ConnectionsDiffer { agent: format!("{} on {}", agent.name, agent.node), counted, opened })
     };
     trial.agents.iter().filter_map(of).collect()
+}
+
+/// Frames that are missing and in no counter.
+fn unexplained(trial: &TrialRecord) -> Option<Flag> {
+    let ledger = ledger(trial)?;
+    let frames = u64::try_from(ledger.unexplained()).ok()?;
+    (ledger.unexplained_share() > UNEXPLAINED).then(|| Flag::Unexplained { frames, sent: ledger.sent() })
 }
 
 /// The suspicions that need no knowledge of how the machines are joined.
@@ -369,6 +378,7 @@ mod tests {
             layers: None,
             set: Vec::new(),
             before: Vec::new(),
+            frames: None,
             flags: Vec::new(),
         }
     }
@@ -545,6 +555,7 @@ mod tests {
             counters: Default::default(),
             state: Default::default(),
             begun,
+            dropped: None,
         };
         let with = |begun, counters: &[(&str, u64)]| {
             let mut trial = trial(node(CpuUse::default(), 0));

@@ -31,6 +31,8 @@ pub enum Flag {
     Throttled { microseconds: u64 },
     /// Packets were dropped.
     Dropped { place: String, packets: u64 },
+    /// Frames that a sender counted were not received, and no counter says where they went.
+    Unexplained { frames: u64, sent: u64 },
     /// The wire carried packets larger than one segment although segmentation offload is off.
     NotOneSegment { place: String, bytes_per_packet: f64 },
     /// An end's counters and the window's edges are too far apart.
@@ -130,6 +132,11 @@ impl Flag {
             }
             Self::Dropped { place, packets } => {
                 write!(f, "{} dropped at {place}", counted(*packets, "packet", "packets"))
+            }
+            Self::Unexplained { frames, sent } => {
+                let percent = *frames as f64 * 100.0 / (*sent).max(1) as f64;
+                let sent = counted(*sent, "frame", "frames");
+                write!(f, "{frames} of {sent} ({percent:.4} %) went where no counter tells")
             }
             Self::NotOneSegment { place, bytes_per_packet } => {
                 write!(f, "{place} carried {bytes_per_packet:.0} bytes a packet: more than one segment")

@@ -32,6 +32,9 @@ impl Flag {
             Self::SharedCpu { .. } => "use fewer `workers`, or more CPUs",
             Self::Throttled { .. } => "raise the CPU limit of the control group (cpu.max, `docker run --cpus`)",
             Self::Dropped { .. } => "read the rate as what was sent, or lower it until nothing is dropped",
+            Self::Unexplained { .. } => {
+                "look at the switch and the cables between the cards, and at what the kernel drops: `perf trace -e skb:kfree_skb`"
+            }
             Self::NotOneSegment { .. } => "see which interface merges segments: `ethtool -k` in that node",
             Self::WindowSkew { .. } => "use a longer window (--window), or a quieter machine",
             Self::NotGranted { .. } => "see `netrig doctor` for the limit, or ask for less",

@@ -81,6 +81,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
         layers: None,
         set: Vec::new(),
         before: Vec::new(),
+        frames: None,
         flags: vec![Flag::Stolen { node: "a".to_owned(), percent: 3.5 }],
     }
 }

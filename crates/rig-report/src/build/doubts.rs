@@ -20,6 +20,7 @@ fn kind(flag: &Flag) -> &'static str {
         Flag::SharedCore { .. } => "Nodes share a core",
         Flag::Throttled { .. } => "Throttled by a CPU limit",
         Flag::Dropped { .. } => "Packets dropped",
+        Flag::Unexplained { .. } => "Frames lost without a trace",
         Flag::NotOneSegment { .. } => "Large packets on the wire",
         Flag::WindowSkew { .. } => "Window edges missed",
         Flag::NotGranted { .. } => "Kernel granted less",
@@ -52,6 +53,7 @@ pub(crate) fn in_words(flag: &str) -> String {
         "shared-cpu" => "the device under test shared CPUs with the load",
         "throttled" => "a CPU limit stopped netrig",
         "dropped" => "packets were dropped",
+        "unexplained" => "frames were lost and no counter says where",
         "not-one-segment" => "packets on the wire were larger than one segment",
         "window-skew" => "an end began or ended its measuring too early or too late",
         "not-granted" => "the kernel did not grant a setting",
@@ -84,7 +86,9 @@ fn place(flag: &Flag) -> String {
         | Flag::SaturatedCpu { node, .. }
         | Flag::TicksDiffer { node, .. } => node.clone(),
         Flag::SharedCore { cpus, .. } | Flag::SharedCpu { cpus } => cpus.clone(),
-        Flag::Throttled { .. } | Flag::GeneratorBound { .. } | Flag::NoLimit { .. } => String::new(),
+        Flag::Throttled { .. } | Flag::GeneratorBound { .. } | Flag::NoLimit { .. } | Flag::Unexplained { .. } => {
+            String::new()
+        }
         Flag::Dropped { place, .. } | Flag::NotOneSegment { place, .. } => place.clone(),
         Flag::WindowSkew { worker, .. }
         | Flag::SaturatedThread { worker, .. }
@@ -114,6 +118,7 @@ fn weight(flag: &Flag) -> f64 {
         | Flag::GeneratorBound { percent }
         | Flag::GeneratorBusy { percent, .. } => *percent,
         Flag::Dropped { packets: count, .. }
+        | Flag::Unexplained { frames: count, .. }
         | Flag::Unanswered { requests: count, .. }
         | Flag::NotConnected { attempts: count, .. }
         | Flag::Behind { transactions: count, .. }
@@ -281,7 +286,7 @@ mod tests {
         let table = manual.split_once("| flag | raised when").unwrap().1.split_once("\n\n").unwrap().0;
         let heads = table.lines().skip(2).filter_map(|row| row.split('|').nth(1));
         let flags: Vec<&str> = heads.flat_map(|head| head.split('`').skip(1).step_by(2)).collect();
-        assert_eq!(flags.len(), 26, "{flags:?}");
+        assert_eq!(flags.len(), 27, "{flags:?}");
         for flag in flags {
             assert!(!in_words(flag).starts_with("there was the flag"), "{flag} has no words");
         }

@@ -7,6 +7,7 @@ mod claims;
 pub mod doubts;
 mod dut;
 mod flames;
+mod frames;
 mod glance;
 mod headline;
 mod latency;

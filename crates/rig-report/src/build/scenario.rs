@@ -12,7 +12,7 @@ use rig_stats::sample::Reading;
 use rig_verdict::view::{Certainty, ScenarioView};
 
 use super::{
-    agents, decimals, doubts, dut, latency, layers, name, phases, sample, search, servers, sheets, shown, unit,
+    agents, decimals, doubts, dut, frames, latency, layers, name, phases, sample, search, servers, sheets, shown, unit,
 };
 use crate::document::{Axis, Block, Cell, Chart, Column, Label, Line, Lines, Number, Row, Table};
 
@@ -38,6 +38,7 @@ pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
     blocks.extend(two_valued(scenario).into_iter().map(Block::info));
     blocks.extend(full_nodes(scenario).map(Block::info));
     blocks.extend(dut::details(scenario));
+    blocks.extend(frames::table(scenario).map(Block::Table));
     blocks.extend(agents::details(scenario));
     blocks.extend(servers::table(scenario).map(Block::Table));
     blocks.extend(scenario.trials.iter().filter_map(search::trail).map(Block::Table));

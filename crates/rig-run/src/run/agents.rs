@@ -299,16 +299,22 @@ impl Agents {
         Ok(self.read()?.iter().map(|reading| reading.process_cpu_ns).sum())
     }
 
-    /// The connections that each has counted, where it is between the ends of the load and counts them.
+    /// What each has counted since it was attached, to be read when no load runs.
     ///
     /// # Errors
     /// When one does not tell.
-    pub(super) fn connections(&self) -> Result<Vec<Option<u64>>> {
-        let of = |agent: &Agent| match agent.is_between {
-            true => Ok(agent.process.borrow_mut().counters()?.counters.counts.get(CONNECTIONS).copied()),
-            false => Ok(None),
-        };
-        self.0.iter().map(of).collect()
+    pub(super) fn totals(&self) -> Result<Vec<Counters>> {
+        Ok(self.read()?.into_iter().map(|reading| reading.counters).collect())
+    }
+
+    /// Adds to the records what came between two such readings.
+    pub(super) fn complete(&self, records: &mut [AgentRecord], before: &[Counters], after: &[Counters]) {
+        let edges = before.iter().zip(after);
+        for ((agent, record), (before, after)) in self.0.iter().zip(records).zip(edges) {
+            let Counters { counts, drops } = after.since(before).only_drops_that_occurred();
+            record.begun = counts.get(CONNECTIONS).copied().filter(|_| agent.is_between);
+            record.dropped = Some(drops);
+        }
     }
 
     /// Tells the agents of a datapath, on all nodes or on one, to do something; their answers with their nodes' names.
@@ -407,6 +413,7 @@ impl Agent {
             read_ns: Some((begin.at_ns, end.at_ns)),
             state,
             begun: None,
+            dropped: None,
         })
     }
 

@@ -18,6 +18,7 @@ mod rig;
 mod search;
 pub mod turns;
 mod under_load;
+mod unloaded;
 
 use std::collections::BTreeSet;
 

@@ -10,8 +10,8 @@ use rig_facts::figures::node_of;
 use rig_facts::layers::Map;
 use rig_facts::programme::{LIMIT_WINDOW, Phase, Programme, ScenarioLoad};
 use rig_facts::record::{
-    AgentRecord, Calibration, DutRecord, Environment, LimitRecord, NodeRecord, PhaseRecord, RigCost, SearchRecord,
-    Series, TrialRecord,
+    AgentRecord, Calibration, DutRecord, Environment, LimitRecord, NodeFrames, NodeRecord, PhaseRecord, RigCost,
+    SearchRecord, Series, TrialRecord,
 };
 use rig_facts::suspicion::flags;
 use rig_load::driver::{Cancel, Driver, DriverError};
@@ -35,6 +35,7 @@ use super::course::{Counting, ProgrammeWindow};
 use super::programme::carry_out;
 use super::search::{offered, search, with_opening};
 use super::under_load::{self, LatestSamples, TestbedUnderLoad};
+use super::unloaded::{CARDS_REFRESH, Unloaded, may_be_told_later};
 use super::{Execute, LostHost, TestbedUnavailable, ends_runs};
 
 /// Longest window for measuring the rig's own cost.
@@ -72,6 +73,7 @@ pub(super) struct Observation {
     phases: Vec<PhaseRecord>,
     series: Option<Series>,
     pub(super) stacks: Option<StackSampling>,
+    frames: Option<Vec<NodeFrames>>,
 }
 
 /// A testbed, and the agents at work on its nodes.
@@ -281,6 +283,7 @@ impl Trials {
             layers: None,
             set: Vec::new(),
             before: Vec::new(),
+            frames: observed.frames,
             flags: Vec::new(),
         };
         record.flags = flags(&record, &scenario.topology, &self.cores, &scenario.filled());
@@ -430,7 +433,7 @@ impl Trials {
         let commands = commands.collect::<Result<_>>().context("begin the first phase")?;
         let pairs = course.pairs(stage, scenario)?;
         let workers = under_load::Worker::all(&pairs);
-        let before = agents.connections()?;
+        let before = Unloaded::read(stage)?;
         let latest = LatestSamples::default();
         let heard = latest.clone();
         let mut running = Driver::new(&self.cancel)
@@ -470,10 +473,13 @@ impl Trials {
         let phases = course.records(stage, &marks, outcomes)?;
         marks.iter().try_for_each(|mark| testbed.host().forget(*mark))?;
         let mut workers = running.finish().map_err(stopped_or)?;
-        let after = agents.connections()?;
+        if stage.samples && may_be_told_later(testbed, &workers) {
+            std::thread::sleep(CARDS_REFRESH);
+        }
+        let after = Unloaded::read(stage)?;
         let (mut agents, dut) = observed.records(testbed.host())?;
-        for (agent, (before, after)) in agents.iter_mut().zip(before.into_iter().zip(after)) {
-            agent.begun = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+        let frames = after.complete(stage, &before, &mut agents);
+        for agent in &mut agents {
             let clock = clocks.of_node(&agent.node);
             agent.read_ns = agent.read_ns.map(|(begin, end)| (clock.here(begin), clock.here(end)));
         }
@@ -489,6 +495,7 @@ impl Trials {
             series,
             stacks,
             throttled_us: window.throttled_us,
+            frames: Some(frames),
         })
     }
 

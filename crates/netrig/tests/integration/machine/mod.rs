@@ -15,6 +15,7 @@ mod killed;
 mod lacking;
 mod lanes;
 mod layers;
+mod ledger;
 mod limits;
 mod loads;
 mod on_hosts;

@@ -137,6 +137,7 @@ impl GuideTrial {
             counters: Counters { counts: total.clone(), drops: Vec::new() },
             state,
             begun: None,
+            dropped: None,
         };
         let mut trial = fixture::trial(&fixture::TrialOptions { samples: 8, ..Default::default() });
         (trial.window_begin_ns, trial.window_end_ns) = (0, 11 * LENGTH_NS);
