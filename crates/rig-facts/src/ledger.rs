@@ -16,6 +16,8 @@
 mod places;
 
 use rig_load::record::{DatagramTotals, Direction, PacketRecord, WorkerRecord};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use self::places::{Counted, CountedLine, lines};
 use crate::figures::node_of;
@@ -38,7 +40,7 @@ pub struct Ledger {
 }
 
 /// All frames from one node to another.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Flow {
     pub from: String,
     pub to: String,
@@ -47,7 +49,7 @@ pub struct Flow {
 }
 
 /// A counter, and how many frames it took.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Line {
     /// `b`, `b:eth0`, `balancer on lb`
     pub place: String,

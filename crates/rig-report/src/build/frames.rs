@@ -44,8 +44,12 @@ pub(super) fn table(scenario: &ScenarioView) -> Option<Table> {
     table.notes.push(
         "Over the whole load, warm-up and cool-down included. Each frame that was sent was received or is in one counter.".to_owned(),
     );
-    if trials.iter().any(|(_, ledger)| ledger.unexplained() < 0) {
-        table.notes.push("Below 0: the counters have frames of others, too.".to_owned());
+    let in_counters = |ledger: &Ledger| ledger.lines.iter().map(|line| line.frames as i64).sum::<i64>();
+    if trials.iter().any(|(_, ledger)| in_counters(ledger) > ledger.missing()) {
+        table.notes.push(
+            "Counters that have more than are missing have other frames, too: ARP, ICMP, farewells of flows."
+                .to_owned(),
+        );
     }
     Some(table)
 }

@@ -37,6 +37,7 @@ fn run(id: u32, received: &[f64]) -> RunData {
             plan: json!({}),
             checks: Vec::new(),
             layers: Vec::new(),
+            frame_ledgers: Vec::new(),
             latency: None,
             delay: None,
             certainty: CertaintyKind::Fixed,

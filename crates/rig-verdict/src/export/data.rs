@@ -3,13 +3,16 @@
 use rig_facts::claim::{Metric, Side, Statistic};
 use rig_facts::figures::{self, Kind, reading};
 use rig_facts::layers;
+use rig_facts::ledger::ledger;
+use rig_facts::record::TrialRecord;
 use rig_stats::confidence::Level;
 use rig_stats::histogram::Histogram;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::export::{
-    CertaintyKind, DistributionData, FigureData, PhasesData, RunData, RunHead, RunKind, RunStatus, ScenarioData,
+    CertaintyKind, DistributionData, FigureData, FrameLedgerData, PhasesData, RunData, RunHead, RunKind, RunStatus,
+    ScenarioData,
 };
 use crate::view::{Certainty, RunView, ScenarioView, Status};
 
@@ -59,6 +62,12 @@ fn status(status: &Status) -> RunStatus {
     }
 }
 
+fn frame_ledger(trial: &TrialRecord) -> Option<FrameLedgerData> {
+    let ledger = ledger(trial).filter(|ledger| ledger.missing() > 0)?;
+    let unexplained = ledger.unexplained();
+    Some(FrameLedgerData { ordinal: trial.ordinal, flows: ledger.flows, counters: ledger.lines, unexplained })
+}
+
 fn scenario(scenario: &ScenarioView, level: Level) -> ScenarioData {
     let (certainty, certainty_missed) = match &scenario.certainty {
         Certainty::Fixed => (CertaintyKind::Fixed, None),
@@ -86,6 +95,7 @@ fn scenario(scenario: &ScenarioView, level: Level) -> ScenarioData {
         figures: figures.collect(),
         checks: scenario.checks.map_or_else(Vec::new, |procedure| procedure.judge(&scenario.trials)),
         layers: layers::of_scenario(&scenario.trials, level),
+        frame_ledgers: scenario.trials.iter().filter_map(frame_ledger).collect(),
         latency: distribution(&figures::latency(&scenario.trials)),
         delay: distribution(&figures::delay(&scenario.trials, Side::Receiver)),
         trials: scenario.trials.iter().map(plain).collect(),

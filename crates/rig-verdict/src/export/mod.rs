@@ -15,6 +15,7 @@ use rig_cli::schema::{Schema, described};
 use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::sample_of;
 use rig_facts::layers::LayersData;
+use rig_facts::ledger::{Flow, Line};
 use rig_facts::record::{AbRun, Environment, RigCost, SetApart, SkippedScenarios};
 use rig_stats::confidence::Level;
 use rig_stats::histogram::Histogram;
@@ -159,6 +160,9 @@ pub struct ScenarioData {
     /// CPU time by layer, of each end whose CPUs were sampled.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layers: Vec<LayersData>,
+    /// Of the trials in which frames are missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub frame_ledgers: Vec<FrameLedgerData>,
     /// Of all transactions of all trials; null where there were none.
     pub latency: Option<DistributionData>,
     /// Of all datagrams of all trials that arrived at the receiver, from sending to receiving; null where there were none.
@@ -167,6 +171,18 @@ pub struct ScenarioData {
     /// is measured.
     #[schemars(with = "Vec<TrialOutline>")]
     pub trials: Vec<Value>,
+}
+
+/// Where the frames went that the senders of a trial's load counted, over the whole load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct FrameLedgerData {
+    /// The trial.
+    pub ordinal: u32,
+    pub flows: Vec<Flow>,
+    /// The counters that took frames, in the order of the way, each frame in one.
+    pub counters: Vec<Line>,
+    /// Frames that are missing and in no counter; below 0, how many more are in counters than are missing.
+    pub unexplained: i64,
 }
 
 /// Whether a scenario's figures became as certain as asked for.
