@@ -9,7 +9,8 @@
 //! - `veth_get_stats64` puts frames that `veth_xdp_xmit` had no room for into `tx_dropped` of the sending end and `rx_dropped` of the other.
 //! - Where a full AF_XDP socket refuses a frame, `xdp_do_redirect` fails and veth counts it in `rx_dropped`; the generic hook of XDP does not.
 //! - `ip_send_skb` (net/ipv4/ip_output.c) makes an error of what a queueing discipline or a driver dropped: it is in `Ip.OutDiscards`, and
-//!   `udp_send_skb` counts it in `Udp.SndbufErrors`. Interfaces upon others (VXLAN, macvlan) count it in their `tx_dropped`.
+//!   `udp_send_skb` counts it in `Udp.SndbufErrors`. Interfaces upon others (VXLAN, macvlan) count it in their `tx_dropped`, and
+//!   `ip6tunnel_xmit` in `tx_errors` of a tunnel.
 //! - `__udp_queue_rcv_skb` counts in `Udp.InErrors` whatever it counts in `RcvbufErrors`, `MemErrors` or `InCsumErrors`.
 //! - `XDP_DROP` on veth is in the driver's `xdp_drops` and no other counter of the kernel; netrig's datapaths count it by reason.
 

@@ -263,6 +263,9 @@ impl NodePlace<'_> {
                 ["tx_aborted_errors", "tx_carrier_errors", "tx_fifo_errors", "tx_heartbeat_errors", "tx_window_errors"];
             let errors = parts.iter().map(|name| count(&interface.link, name)).sum::<u64>();
             let errors = errors.max(count(&interface.link, "tx_errors"));
+            // Tunnels over IPv6 count there what a layer below dropped, those over IPv4 in `tx_dropped`.
+            let above = self.below.saturating_sub(count(&interface.link, "tx_dropped"));
+            let errors = if is_device(interface) { errors } else { errors.saturating_sub(above) };
             lines.push(line(&place, "not sent because of an error", "tx_errors", errors));
             let known = errors + count(&interface.link, "tx_dropped");
             lines.extend(by_driver(&place, interface, "not sent by the driver", known, true));

@@ -117,18 +117,21 @@ fn a_ring_that_is_full_is_told_by_the_sending_end_where_the_other_polls() {
 fn a_queue_is_told_and_not_the_layers_above_it() {
     let queue = QueueFrames { kind: "tbf".into(), is_ingress: false, drops: 10, waiting: 2 };
     let device = InterfaceFrames { queues: vec![queue], ..veth("b", &[], &[]) };
-    let tunnel = InterfaceFrames {
+    let tunnel = |counter| InterfaceFrames {
         name: "vxlan0".into(),
         kind: Some("vxlan".into()),
-        link: counts(&[("tx_dropped", 10)]),
+        link: counts(&[(counter, 10)]),
         ..InterfaceFrames::default()
     };
-    let sender = node("a", vec![namespace("a", &[("Ip.OutDiscards", 10)], vec![device, tunnel])]);
+    let sender =
+        |counter| node("a", vec![namespace("a", &[("Ip.OutDiscards", 10)], vec![device.clone(), tunnel(counter)])]);
     let expected = vec![
         line("a:eth0", "queue full or early drop (qdisc tbf drops)", 10),
         line("a:eth0", "still queued at the end (qdisc tbf backlog)", 2),
     ];
-    assert_eq!(told(&stream(988, vec![sender])), (expected, 0));
+    for counter in ["tx_dropped", "tx_errors"] {
+        assert_eq!(told(&stream(988, vec![sender(counter)])), (expected.clone(), 0), "{counter}");
+    }
 }
 
 #[test]
