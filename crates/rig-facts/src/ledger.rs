@@ -11,6 +11,7 @@
 //! - `ip_send_skb` (net/ipv4/ip_output.c) makes an error of what a queueing discipline or a driver dropped: it is in `Ip.OutDiscards`, and
 //!   `udp_send_skb` counts it in `Udp.SndbufErrors`. Interfaces upon others (VXLAN, macvlan) count it in their `tx_dropped`, and
 //!   `ip6tunnel_xmit` in `tx_errors` of a tunnel.
+//! - A packet socket hears of such an error (`packet_snd`), and the packet engine offers the frame again: it is in these counters, and not lost.
 //! - `__udp_queue_rcv_skb` counts in `Udp.InErrors` whatever it counts in `RcvbufErrors`, `MemErrors` or `InCsumErrors`.
 //! - `XDP_DROP` on veth is in the driver's `xdp_drops` and no other counter of the kernel; netrig's datapaths count it by reason.
 

@@ -241,8 +241,10 @@ impl NodePlace<'_> {
         }
         for interface in &namespace.interfaces {
             let (place, first) = (place(self.node, namespace, interface), lines.len());
-            let queues: u64 = interface.queues.iter().map(|queue| queue.drops + queue.waiting).sum();
-            let known = queues + count(&interface.link, "tx_packets") + count(&interface.link, "tx_dropped");
+            let is_again = self.is_offered_again(&namespace.name, &interface.name);
+            let waiting: u64 = interface.queues.iter().map(|queue| queue.waiting).sum();
+            let dropped = queue_drops(interface) + count(&interface.link, "tx_dropped");
+            let known = count(&interface.link, "tx_packets") + waiting + if is_again { 0 } else { dropped };
             let what = "left in the worker's rings at its end, or not counted by the interface";
             lines.extend(self.beyond(namespace, interface, "pktTx", &["refused"], |put, refused| {
                 line(&place, what, "pktTx without tx_packets", put.saturating_sub(refused + known))
@@ -253,12 +255,13 @@ impl NodePlace<'_> {
                     &place,
                     "queue full or early drop",
                     &format!("qdisc {} drops", queue.kind),
-                    queue.drops,
+                    if is_again { 0 } else { queue.drops },
                 ));
                 let backlog = format!("qdisc {} backlog", queue.kind);
                 lines.push(line(&place, "still queued at the end", &backlog, queue.waiting));
             }
-            lines.push(line(&place, "not sent", "tx_dropped", self.tx_dropped(interface)));
+            let dropped = if is_again { 0 } else { self.tx_dropped(interface) };
+            lines.push(line(&place, "not sent", "tx_dropped", dropped));
             let parts =
                 ["tx_aborted_errors", "tx_carrier_errors", "tx_fifo_errors", "tx_heartbeat_errors", "tx_window_errors"];
             let errors = parts.iter().map(|name| count(&interface.link, name)).sum::<u64>();
@@ -351,11 +354,26 @@ impl NodePlace<'_> {
         lines
     }
 
-    /// Without what sockets of AF_XDP tell themselves.
+    /// Whether a packet socket sends by the interface: `packet_snd` (net/packet/af_packet.c) tells it of what was dropped on the way out,
+    /// and the engine offers the same frame again.
+    fn is_offered_again(&self, namespace: &str, interface: &str) -> bool {
+        let own = self.trial.workers.iter().filter(|worker| worker.name == namespace);
+        let mut ports = own.filter_map(|worker| worker.packets.as_ref()).flat_map(|packets| &packets.ports);
+        ports.any(|port| port.interface == interface && port.driver == "AF_PACKET")
+    }
+
+    /// Without what sockets of AF_XDP tell themselves, and what was offered again.
     fn rx_dropped(&self, namespace: &NamespaceFrames, interface: &InterfaceFrames) -> u64 {
-        let dropped = count(&interface.link, "rx_dropped");
+        let mut dropped = count(&interface.link, "rx_dropped");
         if interface.kind.as_deref() != Some("veth") {
             return dropped;
+        }
+        let far = interface.far.as_deref().and_then(|far| Some((far.split_once(':')?, self.interface(far)?)));
+        if let Some(((space, name), far)) = far
+            && self.is_offered_again(space, name)
+            && of_queues(&interface.driver, "_xdp_packets") == 0
+        {
+            dropped = dropped.saturating_sub(count(&far.link, "tx_dropped"));
         }
         let own = self.trial.workers.iter().filter(|worker| worker.name == namespace.name);
         let ports = own.filter_map(|worker| worker.packets.as_ref()).flat_map(|packets| &packets.ports);

@@ -238,3 +238,21 @@ fn programs_that_nobody_answers_for_are_told_by_the_driver() {
     assert_eq!(lines[1], line("lb", "dropped by an XDP program (xdp_drops)", 10), "40 without the balancer's 30");
     assert_eq!((lines.len(), rest), (3, 0));
 }
+
+#[test]
+fn a_frame_that_a_packet_socket_offers_again_is_not_lost() {
+    let queue = QueueFrames { kind: "fq".into(), is_ingress: false, drops: 4, waiting: 0 };
+    let client = veth("server", &[("tx_packets", 1002), ("tx_dropped", 12)], &[]);
+    let client = InterfaceFrames { queues: vec![queue], ..client };
+    let link = [("rx_packets", 1002), ("rx_dropped", 12), ("tx_packets", 500)];
+    let mut server = node("server", vec![namespace("server", &[], vec![veth("client", &link, &[])])]);
+    server.backlog.insert(1, 12);
+    let mut trial = flood(vec![node("client", vec![namespace("client", &[], vec![client])]), server]);
+    trial.agents.clear();
+    for worker in &mut trial.workers {
+        worker.packets.as_mut().unwrap().ports[0].driver = "AF_PACKET".into();
+    }
+    let (lines, rest) = told(&trial);
+    let frames: Vec<(&str, u64)> = lines.iter().map(|(place, _, frames)| (place.as_str(), *frames)).collect();
+    assert_eq!((frames, rest), (vec![("server:eth0", 40), ("server:eth0", 60)], 0), "{lines:?}");
+}
