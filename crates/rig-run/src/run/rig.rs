@@ -35,7 +35,7 @@ use super::course::{Counting, ProgrammeWindow};
 use super::programme::carry_out;
 use super::search::{offered, search, with_opening};
 use super::under_load::{self, LatestSamples, TestbedUnderLoad};
-use super::unloaded::{CARDS_REFRESH, Unloaded, may_be_told_later};
+use super::unloaded::{Unloaded, settling};
 use super::{Execute, LostHost, TestbedUnavailable, ends_runs};
 
 /// Longest window for measuring the rig's own cost.
@@ -473,9 +473,7 @@ impl Trials {
         let phases = course.records(stage, &marks, outcomes)?;
         marks.iter().try_for_each(|mark| testbed.host().forget(*mark))?;
         let mut workers = running.finish().map_err(stopped_or)?;
-        if stage.samples && may_be_told_later(testbed, &workers) {
-            std::thread::sleep(CARDS_REFRESH);
-        }
+        std::thread::sleep(settling(stage, &workers));
         let after = Unloaded::read(stage)?;
         let (mut agents, dut) = observed.records(testbed.host())?;
         let frames = after.complete(stage, &before, &mut agents);
