@@ -12,7 +12,7 @@ use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::{Sample, WorkerRecord};
 use rig_sys::socket::NamedAddress;
 
-use super::machine::{MachineUse, Reading};
+use super::machine::{BEGIN_MISSED, MachineUse, Reading};
 use super::records;
 use super::seal::{self, End, Key, Nonce, Seal, SealError};
 use super::server_session;
@@ -390,7 +390,8 @@ impl ClientSession {
                     self.actions.push_back(Action::Count);
                 }
             }
-            (event, _) => self.failed_here(&format!("the worker sent {event:?} out of turn"), now_ns),
+            (Event::Done(_), State::Running(_)) => self.failed_here(BEGIN_MISSED, now_ns),
+            (event, _) => self.failed_here(&format!("the worker sent '{}' out of turn", event.name()), now_ns),
         }
     }
 

@@ -8,6 +8,9 @@ use rig_testbed::accounting::CpuAccounting;
 use rig_testbed::meter::{self, MachineReading};
 use serde::{Deserialize, Serialize};
 
+/// Why a test fails whose worker was done before the machine's counters were read for the first time.
+pub const BEGIN_MISSED: &str = "the window was over before this machine's counters were read at its begin: the machine is too busy, or the window too short";
+
 /// Of the machine, counted with the clock of the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineUse {

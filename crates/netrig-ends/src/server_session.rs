@@ -12,7 +12,7 @@ use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::WorkerRecord;
 
 use super::limits::{Limits, Refusal};
-use super::machine::Reading;
+use super::machine::{BEGIN_MISSED, Reading};
 use super::seal::{self, End, Key, Nonce, Seal};
 use super::wire::{self, LONGEST_REQUEST, PROTOCOL, Reply, Request, ServerResult, TestRequest, Version};
 
@@ -318,16 +318,8 @@ impl ServerSession {
                     self.actions.push_back(Action::Count);
                 }
             }
-            (event, _) => {
-                let name = match event {
-                    Event::Listening { .. } => "listening",
-                    Event::Connected => "connected",
-                    Event::Sample(_) => "sample",
-                    Event::Done(_) => "done",
-                    Event::Failed { .. } => "failed",
-                };
-                self.fail(&format_args!("the worker sent '{name}' out of turn"));
-            }
+            (Event::Done(_), State::Running(_)) => self.fail(&BEGIN_MISSED),
+            (event, _) => self.fail(&format_args!("the worker sent '{}' out of turn", event.name())),
         }
     }
 

@@ -65,6 +65,19 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// As it stands in a line.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Listening { .. } => "listening",
+            Self::Connected => "connected",
+            Self::Sample(_) => "sample",
+            Self::Done(_) => "done",
+            Self::Failed { .. } => "failed",
+        }
+    }
+}
+
 /// Reads `bytes` as a worker reads its orders and as a driver reads a worker's events, and checks that what was
 /// understood can be checked, written and read again. For fuzzing: panics when it finds a fault.
 pub fn exercise(bytes: &[u8]) {

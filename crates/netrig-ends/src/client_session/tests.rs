@@ -227,6 +227,19 @@ fn another_program_on_the_port_is_named_as_such() {
 }
 
 #[test]
+fn a_worker_that_is_done_before_the_window_was_seen_to_begin_is_told_plainly() {
+    let mut world = TwoMachines::new(fuzz::test());
+    world.run(|world| world.starts[1].is_some());
+    let State::Running(running) = &world.client.state else { panic!() };
+    assert!(running.begin.is_none());
+    let done = TwoMachines::record("client", running.begin_ns, running.end_ns, "send");
+    world.client.worker_said(done, world.now_ns);
+    world.run(|_| false);
+    let failed = world.failed.unwrap();
+    assert!(failed.contains("the machine is too busy") && failed.len() < 250, "{failed}");
+}
+
+#[test]
 fn a_record_that_cannot_be_is_refused() {
     let mut world = TwoMachines::new(fuzz::test());
     world.run(|world| world.starts[1].is_some());
