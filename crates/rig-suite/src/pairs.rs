@@ -28,6 +28,9 @@ pub struct PairedHost {
     /// Where the other hosts reach it.
     #[serde(default)]
     pub addresses: BTreeSet<IpAddr>,
+    /// By which of its interfaces.
+    #[serde(default)]
+    pub interfaces: BTreeSet<String>,
     /// Why it is in no pair; `None` where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,

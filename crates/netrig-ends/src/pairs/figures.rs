@@ -7,7 +7,7 @@ use rig_facts::figures::sample;
 use rig_facts::record::{Environment, Flag, TrialRecord, TwoMachineFlag};
 use rig_stats::sample::Sample;
 use rig_stats::units::bits_at_a_glance;
-use rig_suite::pairs::{PairLoad, PairScenario, PairsTest};
+use rig_suite::pairs::{PairLoad, PairScenario, PairedHost, PairsTest};
 
 /// A direction is slow that carries less than this share of what half of all directions carry.
 pub const SLOW: f64 = 0.8;
@@ -194,9 +194,10 @@ fn is_alike(one: &str, other: &str) -> bool {
 fn cards(pair: &PairFigures, test: &PairsTest, machines: &BTreeMap<String, Environment>) -> Vec<String> {
     const DECIDE: [&str; 2] = ["speed", "duplex"];
     let values = |host: usize, fact: &str| -> Vec<&str> {
-        let machine = machines.get(&test.hosts[host].name);
-        let cards = machine.into_iter().flat_map(|machine| machine.cards.values());
-        cards.filter_map(|card| card.get(fact)).map(String::as_str).collect()
+        let PairedHost { name, interfaces, .. } = &test.hosts[host];
+        let cards = machines.get(name).into_iter().flat_map(|machine| &machine.cards);
+        let carries = cards.filter(|(name, _)| interfaces.contains(*name));
+        carries.filter_map(|(_, card)| card.get(fact)).map(String::as_str).collect()
     };
     let mut said = Vec::new();
     for fact in DECIDE {
@@ -239,12 +240,15 @@ fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
     use super::*;
-    use rig_suite::pairs::PairedHost;
 
     /// Four hosts; each direction carries what `rate` says, Gbit/s.
     fn pairs(rate: impl Fn(usize, usize) -> f64) -> (PairsTest, AllPairs) {
-        let host =
-            |number: usize| PairedHost { name: format!("h{number}"), addresses: Default::default(), left_out: None };
+        let host = |number: usize| PairedHost {
+            name: format!("h{number}"),
+            addresses: Default::default(),
+            interfaces: ["eth0".to_owned()].into(),
+            left_out: None,
+        };
         let load = rig_load::plan::Load::Idle;
         let test = PairsTest { hosts: (0..4).map(host).collect(), stream: load.clone(), rr: load };
         let mut all = AllPairs::of(&test, &[]);
@@ -284,7 +288,9 @@ mod tests {
         all.pairs[0].resent = Some(0.0123);
         all.pairs[0].latency = Some([90.0, 100.0]);
         let card = |speed: &str| Environment {
-            cards: [("eth0".to_owned(), [("speed".to_owned(), speed.to_owned())].into())].into(),
+            cards: [("eth0", speed), ("docker0", "10000 Mbit/s")]
+                .map(|(name, speed)| (name.to_owned(), [("speed".to_owned(), speed.to_owned())].into()))
+                .into(),
             ..Environment::default()
         };
         let speeds = ["25000 Mbit/s", "1000 Mbit/s", "25000 Mbit/s", "25000 Mbit/s"];

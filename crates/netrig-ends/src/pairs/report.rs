@@ -11,7 +11,7 @@ use rig_suite::ends::words;
 use rig_suite::options::Options;
 use rig_suite::pairs::{PairLoad, PairScenario, PairsTest};
 use rig_verdict::stored::{self, StoredError};
-use rig_verdict::view::{RunView, ScenarioView};
+use rig_verdict::view::{RunView, ScenarioView, Status};
 use serde_json::{Value, json};
 
 use super::figures::{AllPairs, PairFigures, SLOW, SlowPair, decimals, three_digits};
@@ -73,9 +73,10 @@ impl Report<'_> {
     fn summary(&self) -> Vec<String> {
         let hosts = self.test.paired().len();
         let window = Span(self.options.timing.phases.window);
+        let (done, planned) = (self.run.summary.stored_trials, self.run.summary.planned_trials);
         vec![
             format!(
-                "{}, {} in {}, {} of {window}",
+                "{}, {} in {}, {} of {window}: {done} of {planned} tests are here",
                 build::time(self.run.summary.started_unix_ms),
                 counted(hosts * hosts.saturating_sub(1) / 2, "pair", "pairs"),
                 counted(rounds(hosts).len(), "round", "rounds"),
@@ -115,10 +116,23 @@ impl Report<'_> {
 
     fn lead(&self) -> Vec<Block> {
         let mut blocks = Vec::new();
+        match stored::status(self.run) {
+            Status::Complete => {}
+            Status::Running { .. } => blocks.push(Block::info("The run is not finished: pairs are missing.")),
+            Status::Interrupted { .. } => blocks.push(Block::warning("The run was interrupted: pairs are missing.")),
+            Status::Failed { reason, .. } => {
+                blocks.push(Block::warning(format!("The run failed, and pairs are missing: {reason}")));
+            }
+        }
         let hosts = self.test.hosts.iter();
         let left_out = hosts.filter_map(|host| Some((&host.name, host.left_out.as_ref()?)));
         blocks.extend(left_out.map(|(name, why)| Block::warning(format!("{name} is in no pair: {why}"))));
-        blocks.extend(self.failed().into_iter().map(|(id, how)| Block::warning(format!("{id} {how}"))));
+        let failed = self.failed();
+        blocks.extend(failed.iter().take(NAMED).map(|(id, how)| Block::warning(format!("{id} {how}"))));
+        if failed.len() > NAMED {
+            let more = counted(failed.len() - NAMED, "more test", "more tests");
+            blocks.push(Block::warning(format!("{more} failed")));
+        }
         blocks.push(Block::Table(self.throughputs()));
         blocks.push(Block::Table(self.latencies()));
         let slow = self.all.all_slow(self.test, &self.run.environment.machines);
@@ -285,6 +299,8 @@ impl Report<'_> {
             "kind": "pairs",
             "run": self.run.summary.id.to_string(),
             "started_unix_ms": self.run.summary.started_unix_ms,
+            "tests": self.run.summary.stored_trials,
+            "planned": self.run.summary.planned_trials,
             "hosts": hosts.collect::<Vec<_>>(),
             "environment": self.run.environment,
             "phases": self.options.timing.phases,

@@ -226,7 +226,10 @@ fn target(
     let text = Key::new_text().context("draw a random number").or_exit(Exit::Failed)?;
     let key = Key::new(text.as_bytes()).or_exit(Exit::Failed)?;
     let started = ServingHost::start(&named, program, address.port_on_host(), &text, cancel).or_exit(Exit::Failed)?;
-    let host = client.unwrap_or_else(|| started.address.to_string());
+    let host = match client {
+        Some(host) => host,
+        None => started.address(&named, family).or_exit(Exit::Failed)?.to_string(),
+    };
     Ok((Target { host, port: started.server.port, family, key: Some(key) }, Some(started)))
 }
 

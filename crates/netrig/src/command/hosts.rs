@@ -217,7 +217,7 @@ struct HostSettings {
     r#become: Option<String>,
     /// The interface that a node on it is given, as `--on NODE=HOST:INTERFACE` does; several for a node with several wires.
     interface: Option<OneOrMany<String>>,
-    /// Where other hosts reach it in `netrig run pairs`; without it an address on a network that they have in common, or its first.
+    /// Where other hosts reach it in `netrig run pairs`, and this machine for `stream --on`; without it an address on a network that they have in common, or its first.
     address: Option<IpAddr>,
     /// CPUs for a node on it, as `0-3`; without them all that netrig may use there.
     cpus: Option<String>,
@@ -230,11 +230,11 @@ pub struct NamedHost {
     pub access: HostAccess,
     pub interfaces: Vec<String>,
     pub address: Option<IpAddr>,
-    cpus: Option<CpuSet>,
+    pub cpus: Option<CpuSet>,
 }
 
 impl NamedHost {
-    fn ssh(name: &str) -> Self {
+    pub fn ssh(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             access: HostAccess::ssh(name, &[name.to_owned()]),
@@ -277,6 +277,10 @@ pub fn hosts_of(file: Option<&Path>, names: &[String]) -> anyhow::Result<Vec<Nam
         let name = file.display().to_string();
         let hosts: HostsFile = Source { file: &name, text: &text }.read()?;
         all = hosts.host.into_keys().collect();
+    }
+    let is_odd = |c: char| c == '>' || c.is_whitespace() || c.is_control();
+    if let Some(odd) = all.iter().find(|name| name.is_empty() || name.contains(is_odd)) {
+        bail!("'{odd}' cannot be the name of a host here: give it one without spaces and '>' in hosts.toml");
     }
     if let Some((_, twice)) = all.iter().enumerate().find(|(number, name)| all[..*number].contains(name)) {
         bail!("host {twice} is named twice");

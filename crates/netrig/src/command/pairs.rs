@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use netrig_ends::pairs::report::{brief, of};
 use netrig_ends::pairs::rounds::rounds;
 use netrig_ends::seal::Key;
+use netrig_ends::server::Family;
 use rig_cli::exit::{Exit, ExitContext, Failure, StoppedByUser, in_words};
 use rig_cli::streams::note;
 use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty};
@@ -26,6 +27,7 @@ use rig_suite::options::Options;
 use rig_suite::pairs::{PAIRS, PairLoad, PairScenario, PairedHost, PairsTest};
 use rig_suite::suite::{Repeat, Timing};
 use rig_sys::process;
+use rig_testbed::host::HostInterface;
 use rig_verdict::stored;
 
 use self::host::{Errand, ReachedHost, hold};
@@ -43,15 +45,19 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const COOL_DOWN: Duration = Duration::from_millis(500);
 /// One connection for each of so many CPUs at most: more is rarely faster, and a card's limit is seldom reached by one.
 const MOST_THREADS: u32 = 4;
+/// Two rounds of tests with a host that fail, one after the other.
+const GIVEN_UP: u32 = 6;
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     refuse(args).or_exit(Exit::BadInput)?;
     let hosts = hosts_of(args.hosts.as_deref(), &args.only).or_exit(Exit::BadInput)?;
     let path = report::path_of(&args.store)?;
     let output = Output::choose(args.output.output.as_deref())?;
-    // Streams of both directions are in every such run.
-    let first = format!("{}>{} {}", hosts[0].name, hosts[1].name, PairLoad::Stream);
-    let against = ReferenceRun::choose(args.against.as_deref(), &args.judge, &args.store, PAIRS, &[&first])?;
+    let all =
+        hosts.iter().flat_map(|from| hosts.iter().map(|to| format!("{}>{} {}", from.name, to.name, PairLoad::Stream)));
+    let all: Vec<String> = all.collect();
+    let ids: Vec<&str> = all.iter().map(String::as_str).collect();
+    let against = ReferenceRun::choose(args.against.as_deref(), &args.judge, &args.store, PAIRS, &ids)?;
     let mut store = Store::open(&path).or_exit(Exit::Failed)?;
     process::raise_file_limit();
     let cancel = cancel_on_signal()?;
@@ -137,6 +143,7 @@ fn measure(
             .map(|(held, reached)| PairedHost {
                 name: held.host.name.clone(),
                 addresses: BTreeSet::new(),
+                interfaces: BTreeSet::new(),
                 left_out: left_out(reached),
             })
             .collect(),
@@ -144,8 +151,11 @@ fn measure(
         rr: transactions(),
     };
     let addresses = Addresses::between(held, &reached);
-    for (to, host) in test.hosts.iter_mut().enumerate() {
+    for (to, (host, reached)) in test.hosts.iter_mut().zip(&reached).enumerate() {
         host.addresses = addresses.of(to);
+        let interfaces = reached.iter().flat_map(|reached| &reached.interfaces);
+        let carries = |own: &&HostInterface| own.addresses.iter().any(|net| host.addresses.contains(&net.addr()));
+        host.interfaces = interfaces.filter(carries).map(|own| own.name.clone()).collect();
     }
     refuse_lost(args, &test)?;
     for host in test.hosts.iter().filter(|host| host.left_out.is_some()) {
@@ -160,9 +170,18 @@ fn measure(
     let id = begin(args, &test, phases, trials, Environment::of_several(machines.collect()), store)?;
 
     let ports = reached.iter().map(|reached| reached.as_ref().map_or(0, |host| host.port)).collect();
-    let mut pairs = Pairs { test: &test, held, addresses, ports, phases, failed: BTreeMap::new(), done: 0 };
+    let mut pairs = Pairs {
+        test: &test,
+        held,
+        addresses,
+        ports,
+        phases,
+        failed: BTreeMap::new(),
+        made: BTreeMap::new(),
+        failed_in_a_row: vec![0; held.len()],
+    };
     let result = pairs.all(trials, id, cancel, store, &say);
-    let settled = pairs.settled(trials, result.is_ok());
+    let settled = pairs.settled(trials);
     let ending = match &result {
         Ok(()) => RunEnd::Complete,
         Err(error) if error.is::<StoppedByUser>() => RunEnd::Interrupted,
@@ -266,7 +285,7 @@ impl Addresses {
         for from in 0..held.len() {
             for to in (0..held.len()).filter(|to| *to != from) {
                 let (Some(near), Some(far)) = (interfaces(from), interfaces(to)) else { continue };
-                all.extend(held[to].host.reached_at(near, far).ok().map(|address| ((from, to), address)));
+                all.extend(held[to].host.reached_at(near, far, Family::Any).ok().map(|address| ((from, to), address)));
             }
         }
         Self(all)
@@ -287,7 +306,10 @@ struct Pairs<'a> {
     phases: Phases,
     /// In which trial a scenario failed, and why.
     failed: BTreeMap<PairScenario, (u32, String)>,
-    done: u32,
+    /// Trials in the store.
+    made: BTreeMap<PairScenario, u32>,
+    /// By host.
+    failed_in_a_row: Vec<u32>,
 }
 
 impl Pairs<'_> {
@@ -314,53 +336,78 @@ impl Pairs<'_> {
                         PairScenario { from, to, load }
                     })
                 };
-                self.step(step(PairLoad::Stream, false).collect(), trial, id, cancel, store)?;
-                self.step(step(PairLoad::Stream, true).collect(), trial, id, cancel, store)?;
-                self.step(step(PairLoad::Rr, false).collect(), trial, id, cancel, store)?;
+                self.step(step(PairLoad::Stream, false).collect(), trial, id, cancel, store, say)?;
+                self.step(step(PairLoad::Stream, true).collect(), trial, id, cancel, store, say)?;
+                self.step(step(PairLoad::Rr, false).collect(), trial, id, cancel, store, say)?;
             }
         }
         Ok(())
     }
 
-    /// Tests of different hosts, at the same time.
+    /// Tests of different hosts, at the same time; those that fail once more, at the same time again: a busy machine may have been late.
     fn step(
         &mut self,
-        scenarios: Vec<PairScenario>,
+        mut scenarios: Vec<PairScenario>,
         trial: u32,
         id: RunId,
         cancel: &Cancel,
         store: &mut Store,
+        say: &dyn Fn(&str),
     ) -> anyhow::Result<()> {
-        let started_unix_ms = Timestamp::now().as_millisecond();
-        let mut under_way = Vec::new();
-        for scenario in scenarios {
-            if self.failed.contains_key(&scenario) {
+        scenarios.retain(|scenario| !self.failed.contains_key(scenario));
+        for is_last in [false, true] {
+            let started_unix_ms = Timestamp::now().as_millisecond();
+            let sent: Vec<_> = scenarios.drain(..).map(|scenario| (scenario, self.send(scenario))).collect();
+            for (scenario, sent) in sent {
+                let outcome = sent.and_then(|()| self.outcome(scenario));
+                let hosts = [scenario.from, scenario.to];
+                match outcome {
+                    Ok(record) => {
+                        hosts.iter().for_each(|host| self.failed_in_a_row[*host] = 0);
+                        *self.made.entry(scenario).or_default() += 1;
+                        let ordinal = self.made.values().sum();
+                        let scenario = self.test.id(scenario);
+                        let record = TrialRecord { scenario, ordinal, block: Some(trial), started_unix_ms, ..record };
+                        store.add_trial(id, &record)?;
+                    }
+                    Err(_) if cancel.is_cancelled() => {}
+                    Err(_) if !is_last => scenarios.push(scenario),
+                    Err(error) => {
+                        hosts.iter().for_each(|host| self.failed_in_a_row[*host] += 1);
+                        let why = in_words(&error);
+                        say(&format!("{} failed: {why}", self.test.id(scenario)));
+                        self.failed.insert(scenario, (trial, why));
+                    }
+                }
+            }
+            if cancel.is_cancelled() {
+                return Err(StoppedByUser.into());
+            }
+        }
+        self.give_up(trial, say);
+        Ok(())
+    }
+
+    /// Tries no more what has to do with hosts of which nothing succeeds any more: each test would take its longest time.
+    fn give_up(&mut self, trial: u32, say: &dyn Fn(&str)) {
+        for host in 0..self.failed_in_a_row.len() {
+            if self.failed_in_a_row[host] < GIVEN_UP {
                 continue;
             }
-            match self.send(scenario) {
-                Ok(()) => under_way.push(scenario),
-                Err(error) => drop(self.failed.insert(scenario, (trial, in_words(&error)))),
-            }
-        }
-        for scenario in under_way {
-            let mut outcome = self.outcome(scenario);
-            // A busy machine may have been late once.
-            if outcome.is_err() && !cancel.is_cancelled() {
-                outcome = self.send(scenario).and_then(|()| self.outcome(scenario));
-            }
-            match outcome {
-                Ok(record) => {
-                    self.done += 1;
-                    let scenario = self.test.id(scenario);
-                    let record =
-                        TrialRecord { scenario, ordinal: self.done, block: Some(trial), started_unix_ms, ..record };
-                    store.add_trial(id, &record)?;
+            self.failed_in_a_row[host] = 0;
+            let why = format!("not tried: the last {GIVEN_UP} tests with {} failed", self.test.hosts[host].name);
+            let mut count = 0;
+            for scenario in self.test.scenarios() {
+                let is_left = !self.made.contains_key(&scenario) && !self.failed.contains_key(&scenario);
+                if is_left && [scenario.from, scenario.to].contains(&host) {
+                    self.failed.insert(scenario, (trial, why.clone()));
+                    count += 1;
                 }
-                Err(_) if cancel.is_cancelled() => {}
-                Err(error) => drop(self.failed.insert(scenario, (trial, in_words(&error)))),
+            }
+            if count > 0 {
+                say(&format!("{}: {why}", counted(count, "test", "tests")));
             }
         }
-        if cancel.is_cancelled() { Err(StoppedByUser.into()) } else { Ok(()) }
     }
 
     fn send(&self, PairScenario { from, to, load }: PairScenario) -> anyhow::Result<()> {
@@ -377,12 +424,13 @@ impl Pairs<'_> {
         self.held[scenario.from].outcomes.recv().context("the host's thread has ended").flatten()
     }
 
-    fn settled(&self, trials: u32, is_whole: bool) -> Vec<ScenarioCertainty> {
+    fn settled(&self, planned: u32) -> Vec<ScenarioCertainty> {
         let of = |scenario: PairScenario| {
-            let (trials, outcome) = match self.failed.get(&scenario) {
-                Some((trial, reason)) => (trial - 1, RepetitionEnd::Failed { trial: *trial, reason: reason.clone() }),
-                None if is_whole => (trials, RepetitionEnd::Fixed),
-                None => (0, RepetitionEnd::Unfinished),
+            let trials = self.made.get(&scenario).copied().unwrap_or_default();
+            let outcome = match self.failed.get(&scenario) {
+                Some((trial, reason)) => RepetitionEnd::Failed { trial: *trial, reason: reason.clone() },
+                None if trials == planned => RepetitionEnd::Fixed,
+                None => RepetitionEnd::Unfinished,
             };
             ScenarioCertainty { scenario: self.test.id(scenario), trials, outcome }
         };
@@ -413,9 +461,15 @@ fn conclude(
     if !args.quiet {
         note(format_args!("Next, as a page: {again} --format html --output run-{id}.html"));
     }
-    let has_failed = stored::settled(&run)?.iter().any(|one| matches!(one.outcome, RepetitionEnd::Failed { .. }));
+    let failed =
+        stored::settled(&run)?.iter().filter(|one| matches!(one.outcome, RepetitionEnd::Failed { .. })).count();
+    // One that was faster than nothing before is worse now, whatever its figures are.
+    let is_failure = run.trials.is_empty() || failed > 0 && (args.strict || compared.is_some());
+    if is_failure && !args.quiet {
+        note(format_args!("Status 4: {} failed", counted(failed, "test", "tests")));
+    }
     Ok(match compared {
-        _ if args.strict && has_failed => Exit::Failed,
+        _ if is_failure => Exit::Failed,
         Some((_, exit)) => exit,
         None => Exit::Done,
     })

@@ -8,6 +8,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use ipnet::IpNet;
+use netrig_ends::server::Family;
 use rig_cli::exit::StoppedByUser;
 use rig_load::driver::Cancel;
 use rig_sys::piped::{PipedProcess, ProcessHandle};
@@ -53,7 +55,11 @@ impl RemoteServer {
             port: u16,
         }
         let port = port.to_string();
-        let program = Program::netrig(&["serve", "--on-stdio", "--key-file", "-", "--port", &port]);
+        // Who has the key is the one that has started it: it has no limits but those that the kernel has.
+        let limits =
+            ["--max-time", "24h", "--max-threads", "100000", "--max-connections", "1000000", "--max-memory", "1T"];
+        let arguments = [&["serve", "--on-stdio", "--key-file", "-", "--port", &port], &limits[..]].concat();
+        let program = Program::netrig(&arguments);
         let PipedProcess { mut stdin, stdout, stderr, life } = remote.start_beside(&program)?;
         let life = Killed(life);
         // One that ended at once says why.
@@ -70,43 +76,48 @@ impl RemoteServer {
 
 /// A host with a server that this machine's clients reach.
 pub struct ServingHost {
-    pub address: IpAddr,
     pub server: RemoteServer,
     // It ends what runs there, so it goes last.
-    _remote: Remote,
+    remote: Remote,
 }
 
 impl ServingHost {
     /// Reaches a host, and starts a server there.
     ///
     /// # Errors
-    /// Why it is not reached, and where it has no address.
+    /// Why it is not reached, and what the server says.
     pub fn start(host: &NamedHost, program: &Path, port: u16, key: &str, cancel: &Cancel) -> Result<Self> {
         let remote = Remote::reach(&host.access, program)?;
-        let own = Local::uncounted()?.interfaces()?;
-        let address = host.reached_at(&own, &remote.interfaces()?)?;
         let server =
             RemoteServer::start(&remote, port, key, cancel).with_context(|| format!("on host {}", host.name))?;
-        Ok(Self { address, server, _remote: remote })
+        Ok(Self { server, remote })
+    }
+
+    /// By which address this machine reaches it.
+    ///
+    /// # Errors
+    /// Where it has none of the family.
+    pub fn address(&self, host: &NamedHost, family: Family) -> Result<IpAddr> {
+        host.reached_at(&Local::uncounted()?.interfaces()?, &self.remote.interfaces()?, family)
     }
 }
 
 impl NamedHost {
     /// By which of its addresses a machine with the interfaces `near` reaches it: what hosts.toml says; else one on a network that both are on, or the first; of the
-    /// interfaces that are named, where some are.
+    /// interfaces that are named, where some are. One that the machine has itself, as bridges of containers have the same everywhere, is passed over.
     ///
     /// # Errors
     /// Where it has none.
-    pub fn reached_at(&self, near: &[HostInterface], far: &[HostInterface]) -> Result<IpAddr> {
+    pub fn reached_at(&self, near: &[HostInterface], far: &[HostInterface], family: Family) -> Result<IpAddr> {
         let named = &self.interfaces;
         let may_be = far.iter().filter(|own| own.up && (named.is_empty() || named.contains(&own.name)));
-        let all: Vec<_> = may_be.flat_map(|own| &own.addresses).collect();
-        let common = all
-            .iter()
-            .find(|address| near.iter().flat_map(|own| &own.addresses).any(|own| own.trunc() == address.trunc()));
+        let own: Vec<&IpNet> = near.iter().flat_map(|own| &own.addresses).collect();
+        let is_other = |net: &&IpNet| family.has(net.addr()) && own.iter().all(|own| own.addr() != net.addr());
+        let all: Vec<&IpNet> = may_be.flat_map(|own| &own.addresses).filter(is_other).collect();
+        let common = all.iter().find(|net| own.iter().any(|own| own.trunc() == net.trunc()));
         let found = self.address.or(common.or(all.first()).map(|net| net.addr()));
         let name = &self.name;
-        found.with_context(|| format!("{name} has no address: `address` of [host.{name}] in hosts.toml names one"))
+        found.with_context(|| format!("{name} has no address by which others could reach it: `address` of [host.{name}] in hosts.toml names one"))
     }
 }
 
@@ -147,4 +158,42 @@ pub fn read(from: &OwnedFd, deadline: Instant, cancel: &Cancel, is_whole: impl F
 pub fn last_line(text: &[u8]) -> Option<&str> {
     let said = std::str::from_utf8(text).ok()?.lines().map(str::trim).rfind(|line| !line.is_empty())?;
     Some(said.strip_prefix("netrig: ").unwrap_or(said))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(name: &str, addresses: &[&str]) -> HostInterface {
+        HostInterface {
+            name: name.to_owned(),
+            mac: rig_testbed::plan::Mac([2, 0, 0, 0, 0, 1]),
+            mtu: 1500,
+            up: true,
+            addresses: addresses.iter().map(|net| net.parse().unwrap()).collect(),
+            in_use: None,
+        }
+    }
+
+    #[test]
+    fn a_host_is_reached_on_a_common_network_or_by_its_first_address() {
+        let docker = || interface("docker0", &["172.17.0.1/16"]);
+        let near = [docker(), interface("eth0", &["192.0.2.1/24", "2001:db8::1/64"])];
+        let at = |far: &[HostInterface], named: &[&str], family| {
+            let host =
+                NamedHost { interfaces: named.iter().map(ToString::to_string).collect(), ..NamedHost::ssh("web1") };
+            host.reached_at(&near, far, family).map(|address| address.to_string()).ok()
+        };
+        let some = |address: &str| Some(address.to_owned());
+        let lan =
+            [docker(), interface("eth0", &["198.51.100.2/24"]), interface("eth1", &["192.0.2.2/24", "2001:db8::2/64"])];
+        assert_eq!(at(&lan, &[], Family::Any), some("192.0.2.2"));
+        assert_eq!(at(&lan, &[], Family::V6), some("2001:db8::2"));
+        assert_eq!(at(&lan, &["eth0"], Family::Any), some("198.51.100.2"));
+        // Behind a router; what both have is nobody's way.
+        let routed = [docker(), interface("eth0", &["198.51.100.2/24"])];
+        assert_eq!(at(&routed, &[], Family::Any), some("198.51.100.2"));
+        assert_eq!(at(&routed, &[], Family::V6), None);
+        assert_eq!(at(&[docker()], &[], Family::Any), None);
+    }
 }

@@ -12,11 +12,13 @@
 //! ```
 //! What login shells print before is passed over.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -160,8 +162,21 @@ pub(super) struct Binary {
     machine: Option<&'static str>,
 }
 
+/// Those that are being copied: to many hosts at a time, one is read once.
+static BINARIES: Mutex<BTreeMap<PathBuf, Weak<Binary>>> = Mutex::new(BTreeMap::new());
+
 impl Binary {
-    pub(super) fn read(path: &Path) -> Result<Self> {
+    pub(super) fn shared(path: &Path) -> Result<Arc<Self>> {
+        let mut all = BINARIES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = all.get(path).and_then(Weak::upgrade) {
+            return Ok(known);
+        }
+        let binary = Arc::new(Self::read(path)?);
+        all.insert(path.to_owned(), Arc::downgrade(&binary));
+        Ok(binary)
+    }
+
+    fn read(path: &Path) -> Result<Self> {
         let bytes = fs::read(path).with_context(|| format!("read {}", path.display()))?;
         let hash = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
         let machine = machine_of(&bytes).with_context(|| format!("{} is no program of Linux (ELF)", path.display()))?;

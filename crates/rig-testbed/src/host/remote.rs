@@ -115,9 +115,9 @@ impl Remote {
     /// As [`Self::child`], and with what to try by hand where nothing greets.
     pub fn reach(access: &HostAccess, program: &Path) -> Result<Self> {
         let program = access.binary.as_deref().unwrap_or(program);
-        let copied = access.program.is_none().then(|| Binary::read(program)).transpose()?;
-        let mut command = access.to_start(copied.as_ref())?;
-        let reached = Self::open(&access.name, command.stderr(Stdio::piped()), copied.as_ref());
+        let copied = access.program.is_none().then(|| Binary::shared(program)).transpose()?;
+        let mut command = access.to_start(copied.as_deref())?;
+        let reached = Self::open(&access.name, command.stderr(Stdio::piped()), copied.as_deref());
         reached.with_context(|| format!("reach host {} (by hand: {})", access.name, access.by_hand()))
     }
 

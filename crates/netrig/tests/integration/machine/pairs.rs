@@ -128,7 +128,7 @@ fn each_host_is_tested_with_each_other_one_and_the_slow_one_is_found() {
 }
 
 #[test]
-fn a_host_that_is_lost_on_the_way_costs_its_pairs_alone() {
+fn a_host_that_nobody_reaches_costs_its_pairs_alone() {
     world::own(|| {
         let switch = Switch::new(3);
         switch.name_all("");
