@@ -30,7 +30,7 @@ use rig_sys::process;
 use rig_testbed::host::HostInterface;
 use rig_verdict::stored;
 
-use self::host::{Errand, ReachedHost, hold};
+use self::host::{ClientTest, ReachedHost};
 use super::cancel_on_signal;
 use super::compare::ReferenceRun;
 use super::hosts::{NamedHost, hosts_of};
@@ -66,15 +66,15 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let key = Key::new_text().context("draw a random number").or_exit(Exit::Failed)?;
 
     let (id, result) = thread::scope(|scope| {
-        let begun: Vec<HeldHost<'_>> = hosts
+        let begun: Vec<HostThread<'_>> = hosts
             .iter()
             .map(|host| {
                 let (to_reached, reached) = mpsc::channel();
-                let (errands, of_host) = mpsc::channel();
+                let (tests, of_host) = mpsc::channel();
                 let (to_outcomes, outcomes) = mpsc::channel();
                 let (program, key, cancel) = (&program, &key, &cancel);
-                scope.spawn(move || hold(host, program, key, cancel, &to_reached, of_host, &to_outcomes));
-                HeldHost { host, reached, errands, outcomes }
+                scope.spawn(move || host::run(host, program, key, cancel, &to_reached, of_host, &to_outcomes));
+                HostThread { host, reached, tests, outcomes }
             })
             .collect();
         measure(args, &begun, &cancel, &mut store)
@@ -108,18 +108,18 @@ fn refuse(args: &RunArgs) -> anyhow::Result<()> {
     }
 }
 
-/// A host, and the thread that holds it.
-struct HeldHost<'a> {
+/// A host, and what joins this thread to the one that makes its tests.
+struct HostThread<'a> {
     host: &'a NamedHost,
     reached: Receiver<anyhow::Result<ReachedHost>>,
-    errands: Sender<Errand>,
+    tests: Sender<ClientTest>,
     outcomes: Receiver<anyhow::Result<TrialRecord>>,
 }
 
 /// Reaches all, and tests all pairs; what was done is in the store.
 fn measure(
     args: &RunArgs,
-    held: &[HeldHost<'_>],
+    threads: &[HostThread<'_>],
     cancel: &Cancel,
     store: &mut Store,
 ) -> Result<(RunId, anyhow::Result<()>), Failure> {
@@ -128,20 +128,20 @@ fn measure(
             note(text);
         }
     };
-    say(&format!("Reaching {}", counted(held.len(), "host", "hosts")));
+    say(&format!("Reaching {}", counted(threads.len(), "host", "hosts")));
     let lost = || Err(anyhow!("the thread that reaches it has ended"));
     let reached: Vec<anyhow::Result<ReachedHost>> =
-        held.iter().map(|held| held.reached.recv().unwrap_or_else(|_| lost())).collect();
+        threads.iter().map(|thread| thread.reached.recv().unwrap_or_else(|_| lost())).collect();
     if cancel.is_cancelled() {
         return Err(Failure::from(anyhow::Error::from(StoppedByUser)));
     }
     let left_out = |reached: &anyhow::Result<ReachedHost>| reached.as_ref().err().map(in_words);
     let mut test = PairsTest {
-        hosts: held
+        hosts: threads
             .iter()
             .zip(&reached)
-            .map(|(held, reached)| PairedHost {
-                name: held.host.name.clone(),
+            .map(|(thread, reached)| PairedHost {
+                name: thread.host.name.clone(),
                 addresses: BTreeSet::new(),
                 interfaces: BTreeSet::new(),
                 left_out: left_out(reached),
@@ -150,7 +150,7 @@ fn measure(
         stream: stream(reached.iter().flatten().map(|host| host.cpus).min().unwrap_or(1)),
         rr: transactions(),
     };
-    let addresses = Addresses::between(held, &reached);
+    let addresses = Addresses::between(threads, &reached);
     for (to, (host, reached)) in test.hosts.iter_mut().zip(&reached).enumerate() {
         host.addresses = addresses.of(to);
         let interfaces = reached.iter().flat_map(|reached| &reached.interfaces);
@@ -164,21 +164,21 @@ fn measure(
     let window = args.window.map_or(if args.quick { QUICK_WINDOW } else { WINDOW }, |window| window.0);
     let phases = Phases { warm_up: WARM_UP, window, cool_down: COOL_DOWN, interval: window };
     let trials = args.trials.unwrap_or(1);
-    let machines = held.iter().zip(&reached);
+    let machines = threads.iter().zip(&reached);
     let machines = machines
-        .filter_map(|(held, reached)| Some((held.host.name.clone(), reached.as_ref().ok()?.environment.clone())));
+        .filter_map(|(thread, reached)| Some((thread.host.name.clone(), reached.as_ref().ok()?.environment.clone())));
     let id = begin(args, &test, phases, trials, Environment::of_several(machines.collect()), store)?;
 
     let ports = reached.iter().map(|reached| reached.as_ref().map_or(0, |host| host.port)).collect();
     let mut pairs = Pairs {
         test: &test,
-        held,
+        threads,
         addresses,
         ports,
         phases,
         failed: BTreeMap::new(),
         made: BTreeMap::new(),
-        failed_in_a_row: vec![0; held.len()],
+        failed_in_a_row: vec![0; threads.len()],
     };
     let result = pairs.all(trials, id, cancel, store, &say);
     let settled = pairs.settled(trials);
@@ -275,17 +275,18 @@ fn begin(
     store.begin_run(&new).or_exit(Exit::Failed)
 }
 
-/// By which address each host reaches each other one.
-struct Addresses(BTreeMap<(usize, usize), IpAddr>);
+/// By which address each host reaches each other one, or why by none.
+struct Addresses(BTreeMap<(usize, usize), Result<IpAddr, String>>);
 
 impl Addresses {
-    fn between(held: &[HeldHost<'_>], reached: &[anyhow::Result<ReachedHost>]) -> Self {
+    fn between(threads: &[HostThread<'_>], reached: &[anyhow::Result<ReachedHost>]) -> Self {
         let interfaces = |host: usize| reached[host].as_ref().ok().map(|reached| reached.interfaces.as_slice());
         let mut all = BTreeMap::new();
-        for from in 0..held.len() {
-            for to in (0..held.len()).filter(|to| *to != from) {
+        for from in 0..threads.len() {
+            for to in (0..threads.len()).filter(|to| *to != from) {
                 let (Some(near), Some(far)) = (interfaces(from), interfaces(to)) else { continue };
-                all.extend(held[to].host.reached_at(near, far, Family::Any).ok().map(|address| ((from, to), address)));
+                let address = threads[to].host.reached_at(near, far, Family::Any);
+                all.insert((from, to), address.map_err(|error| in_words(&error)));
             }
         }
         Self(all)
@@ -293,14 +294,14 @@ impl Addresses {
 
     /// All by which a host is reached.
     fn of(&self, to: usize) -> BTreeSet<IpAddr> {
-        self.0.iter().filter(|((_, own), _)| *own == to).map(|(_, address)| *address).collect()
+        self.0.iter().filter(|((_, own), _)| *own == to).filter_map(|(_, address)| address.clone().ok()).collect()
     }
 }
 
 /// All pairs as they are tested.
 struct Pairs<'a> {
     test: &'a PairsTest,
-    held: &'a [HeldHost<'a>],
+    threads: &'a [HostThread<'a>],
     addresses: Addresses,
     ports: Vec<u16>,
     phases: Phases,
@@ -411,17 +412,15 @@ impl Pairs<'_> {
     }
 
     fn send(&self, PairScenario { from, to, load }: PairScenario) -> anyhow::Result<()> {
-        let address = self.addresses.0.get(&(from, to)).with_context(|| {
-            let name = &self.test.hosts[to].name;
-            format!("{name} has no address: `address` of [host.{name}] in hosts.toml names one")
-        })?;
+        let address = self.addresses.0.get(&(from, to)).context("one of the two was not reached")?;
+        let address = address.as_ref().map_err(|why| anyhow!(why.clone()))?;
         let load = self.test.load(load).clone();
-        let errand = Errand { address: *address, port: self.ports[to], load, phases: self.phases };
-        self.held[from].errands.send(errand).map_err(|_| anyhow!("the host's thread has ended"))
+        let test = ClientTest { address: *address, port: self.ports[to], load, phases: self.phases };
+        self.threads[from].tests.send(test).map_err(|_| anyhow!("the host's thread has ended"))
     }
 
     fn outcome(&self, scenario: PairScenario) -> anyhow::Result<TrialRecord> {
-        self.held[scenario.from].outcomes.recv().context("the host's thread has ended").flatten()
+        self.threads[scenario.from].outcomes.recv().context("the host's thread has ended").flatten()
     }
 
     fn settled(&self, planned: u32) -> Vec<ScenarioCertainty> {
@@ -463,7 +462,7 @@ fn conclude(
     }
     let failed =
         stored::settled(&run)?.iter().filter(|one| matches!(one.outcome, RepetitionEnd::Failed { .. })).count();
-    // One that was faster than nothing before is worse now, whatever its figures are.
+    // What failed has no figure that a comparison could call worse.
     let is_failure = run.trials.is_empty() || failed > 0 && (args.strict || compared.is_some());
     if is_failure && !args.quiet {
         note(format_args!("Status 4: {} failed", counted(failed, "test", "tests")));
