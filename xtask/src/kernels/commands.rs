@@ -1,13 +1,12 @@
 //! docs/MACHINES.md: commands over two machines with what they print, as they were run between two guests.
 
 use std::fs;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
 use super::pair::{LIMIT, Pair};
-use super::suite::{HOSTS, serve, standing};
+use super::suite::{HOSTS, NOTHING_LEFT, serve, standing, wait_for_load};
 use crate::command::root;
 
 /// Each command, as in docs/MACHINES.md, and what it has to say.
@@ -22,8 +21,6 @@ const COMMANDS: [(&str, &str); 4] = [
 ];
 /// Of one that builds several testbeds.
 const LONG: Duration = Duration::from_secs(600);
-/// From the runner's end to that of everything it had.
-const NOTHING_LEFT: Duration = Duration::from_secs(30);
 
 /// Runs them, writes what they print into the document, and finds both machines as they were.
 pub fn run(pair: &mut Pair) -> Result<String> {
@@ -66,13 +63,7 @@ pub fn killed(pair: &mut Pair) -> Result<String> {
     let only = "run overlay --on a=web1:eth1 --on b=web2:eth1 --only stream-none --trials 9 --window 20s --no-aa --quiet --hosts";
     for whom in ["pkill -9 -f 'netrig run overlay'", "pkill -9 -f 'netrig host'"] {
         let run = pair.near.start(&pair.command(&format!("{only} {HOSTS}")))?;
-        let begin = Instant::now();
-        while !standing(&mut pair.far)?.contains(" worker") {
-            if begin.elapsed() > LIMIT {
-                bail!("no load begins: {}", pair.near.log(run));
-            }
-            thread::sleep(Duration::from_millis(200));
-        }
+        wait_for_load(pair, run)?;
         if pair.far.run("ip -o link", LIMIT)?.contains("eth1") {
             bail!("the other machine still has its second card while a node has it");
         }

@@ -15,7 +15,7 @@ const PORT: &str = "2222";
 /// The runner's own machine is web1, the other one web2.
 pub const HOSTS: &str = "/tmp/hosts.toml";
 /// From the runner's end to that of everything it had on the other machine.
-const NOTHING_LEFT: Duration = Duration::from_secs(30);
+pub const NOTHING_LEFT: Duration = Duration::from_secs(30);
 
 /// A server of SSH on one guest, which the other one may log into.
 pub fn serve(pair: &mut Pair) -> Result<Task> {
@@ -102,11 +102,8 @@ pub fn run(pair: &mut Pair) -> Result<String> {
     Ok(format!("scenarios {} with Linux {}", made.join(", "), pair.far.release()))
 }
 
-/// Kills the runner while a load runs, and waits for the other machine to be as before.
-pub fn killed(pair: &mut Pair) -> Result<String> {
-    let before = standing(&mut pair.far)?;
-    let server = serve(pair)?;
-    let run = pair.near.start(&command(pair, "--trials 9 --window 20s"))?;
+/// Until the other machine has a worker of the run.
+pub fn wait_for_load(pair: &mut Pair, run: Task) -> Result<()> {
     let begin = Instant::now();
     while !standing(&mut pair.far)?.contains(" worker") {
         if begin.elapsed() > LIMIT {
@@ -114,6 +111,15 @@ pub fn killed(pair: &mut Pair) -> Result<String> {
         }
         thread::sleep(Duration::from_millis(200));
     }
+    Ok(())
+}
+
+/// Kills the runner while a load runs, and waits for the other machine to be as before.
+pub fn killed(pair: &mut Pair) -> Result<String> {
+    let before = standing(&mut pair.far)?;
+    let server = serve(pair)?;
+    let run = pair.near.start(&command(pair, "--trials 9 --window 20s"))?;
+    wait_for_load(pair, run)?;
     pair.near.run("pkill -9 -f 'netrig run layers'", LIMIT)?;
     let killed = Instant::now();
     loop {
