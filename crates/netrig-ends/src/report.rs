@@ -53,6 +53,7 @@ pub fn trial(ends: &TestRecords, load: &Load, ordinal: u32, started_unix_ms: i64
     let (begin_ns, end_ns) = (ends.client_machine.begin_ns, ends.client_machine.end_ns);
     let mut trial = TrialRecord {
         search: None,
+        benchmark: None,
         agents: Vec::new(),
         phases: Vec::new(),
         series: None,

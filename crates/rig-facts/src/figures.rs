@@ -47,6 +47,9 @@ pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
 
 /// What a search for something that `is_meant` found.
 fn found(record: &TrialRecord, is_meant: impl Fn(SearchedRate) -> bool) -> Option<f64> {
+    if let Some(benchmark) = record.benchmark.as_ref().filter(|_| is_meant(SearchedRate::Connections)) {
+        return benchmark.throughput();
+    }
     record.search.as_ref().filter(|search| is_meant(search.of))?.outcome.held
 }
 
@@ -60,10 +63,15 @@ pub fn reading(record: &TrialRecord, side: Side, metric: Metric) -> Option<Readi
 }
 
 fn limit(record: &TrialRecord, value: f64) -> Reading {
-    let Some(search) = &record.search else { return value.into() };
-    let not_held = search.outcome.lost.filter(|lost| *lost >= value);
-    match not_held {
-        Some(lost) if search.bound.is_none() => {
+    let (not_held, is_generators) = match (&record.search, &record.benchmark) {
+        (Some(search), _) => (search.outcome.lost, search.bound.is_some()),
+        (None, Some(benchmark)) => {
+            (benchmark.results.goals.first().and_then(|goal| goal.upper), benchmark.is_generator_bound())
+        }
+        (None, None) => return value.into(),
+    };
+    match not_held.filter(|lost| *lost >= value) {
+        Some(lost) if !is_generators => {
             Reading { value, resolution: Resolution { below: 0.0, above: lost - value }, bound: None }
         }
         _ => Reading { value, resolution: Resolution::EXACT, bound: Some(Bound::AtLeast) },

@@ -1,6 +1,7 @@
 //! What a trial leaves for ever: plain values, stored as JSON. Fields are added, never renamed or given another meaning.
 
 pub mod ab_run;
+mod benchmark;
 mod calibration;
 pub mod certainty;
 mod clocks;
@@ -16,6 +17,7 @@ mod track;
 use std::fmt;
 
 pub use self::ab_run::AbRun;
+pub use self::benchmark::BenchmarkRecord;
 pub use self::clocks::Clocks;
 pub use self::environment::{LOAD_AVERAGE, described, gibibytes};
 pub use self::flag::{Flag, TwoMachineFlag};
@@ -75,6 +77,9 @@ pub struct TrialRecord {
     /// How the rate of the window was found, when it was searched for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<SearchRecord>,
+    /// What benchmarks found, where they were made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub benchmark: Option<BenchmarkRecord>,
     /// What runs on nodes to handle their packets, agent by agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentRecord>,
@@ -307,6 +312,7 @@ impl TrialRecord {
             workers: workers.collect::<Option<_>>()?,
             throttled_us: None,
             search: None,
+            benchmark: None,
             agents: Vec::new(),
             dut: None,
             phases: Vec::new(),

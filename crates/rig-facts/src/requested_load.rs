@@ -4,13 +4,18 @@ use std::time::Duration;
 
 use rig_load::plan::Load;
 use rig_load::record::End;
+use rig_packet::benchmark::ETHERNET;
 use rig_packet::{
-    Client, CloseMethod, MessageEnd, Payload, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer,
+    Client, CloseMethod, MessageEnd, OneWay, Payload, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient,
+    UdpServer,
 };
+use rig_testbed::topology::Family;
 use serde::{Deserialize, Serialize};
 
 /// A server keeps a connection that is silent for so long beyond its interval.
 const IDLE: Duration = Duration::from_secs(60);
+/// Of a client that expects no answer.
+const UNUSED_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A load as a suite asks for it. Of packets it is what both ends do, wherever they are; all others are as an end runs them.
 pub type RequestedLoad = Load<PacketLoad>;
@@ -33,6 +38,10 @@ pub enum Exchange {
         /// How long an answer may take.
         timeout: Duration,
     },
+    /// Frames one way, of so many bytes with their check sequence: datagrams that are counted and not answered.
+    Frames {
+        bytes: u32,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -53,22 +62,34 @@ pub struct Message {
     pub complete: MessageEnd,
 }
 
+/// Bytes of the headers of IP and UDP.
+pub fn headers(family: Family) -> u16 {
+    match family {
+        Family::Ipv4 => 20 + 8,
+        Family::Ipv6 => 40 + 8,
+    }
+}
+
 impl PacketLoad {
     pub fn is_tcp(&self) -> bool {
         matches!(self.exchange, Exchange::Tcp(_))
     }
 
-    /// Bytes of a request and of a response.
+    /// Bytes of a request and of a response; of frames one way of a frame and of none.
     pub fn sizes(&self) -> [u64; 2] {
         let (request, response) = match &self.exchange {
             Exchange::Tcp(tcp) => (&tcp.request.payload, &tcp.response.payload),
             Exchange::Udp { request, response, .. } => (request, response),
+            Exchange::Frames { bytes } => return [u64::from(*bytes), 0],
         };
         [request, response].map(Payload::len)
     }
 
-    /// What an end does where segments have at most `mss` bytes.
-    pub fn service(&self, end: End, mss: u16) -> Service {
+    /// What an end does where packets of this family have at most `mtu` bytes.
+    pub fn service(&self, end: End, mtu: u16, family: Family) -> Service {
+        let headers = headers(family);
+        // TCP's header has 12 bytes more than UDP's.
+        let mss = mtu.saturating_sub(headers + 12);
         let client = self.client.clone();
         let server = Server { ports: client.server_ports.clone() };
         match (&self.exchange, end) {
@@ -97,7 +118,15 @@ impl PacketLoad {
                 Service::UdpClient(UdpClient { client, request: request.clone(), timeout: *timeout })
             }
             (Exchange::Udp { response, .. }, End::Listen) => {
-                Service::UdpServer(UdpServer { server, response: response.clone() })
+                Service::UdpServer(UdpServer { server, response: response.clone(), one_way: None })
+            }
+            (Exchange::Frames { bytes }, End::Connect) => {
+                let payload = bytes.saturating_sub(ETHERNET + u32::from(headers));
+                Service::UdpClient(UdpClient { client, request: Payload::Filler(payload), timeout: UNUSED_TIMEOUT })
+            }
+            (Exchange::Frames { .. }, End::Listen) => {
+                let one_way = Some(OneWay::default());
+                Service::UdpServer(UdpServer { server, response: Payload::Filler(1), one_way })
             }
         }
     }

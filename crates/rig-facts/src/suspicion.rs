@@ -11,7 +11,9 @@ use rig_testbed::{UPLINK, split_cores};
 use crate::figures::node_of;
 use crate::figures::packets::{dropped as dropped_at_port, failed, sent_again};
 use crate::ledger::{UNEXPLAINED, ledger};
-use crate::record::{AgentRecord, CpuUse, Flag, NodeRecord, PhaseEnd, PhaseRecord, SearchRecord, TrialRecord};
+use crate::record::{
+    AgentRecord, BenchmarkRecord, CpuUse, Flag, NodeRecord, PhaseEnd, PhaseRecord, SearchRecord, TrialRecord,
+};
 
 /// Receive processing away from the node's CPUs that is still no more than stray packets, percent.
 const ELSEWHERE_PERCENT: f64 = 5.0;
@@ -46,6 +48,7 @@ pub fn flags(trial: &TrialRecord, topology: &Topology, cores: &[CpuSet], filled:
     let mut flags = shared_cores(trial, cores);
     flags.extend(trial.throttled_us.filter(|&us| us > 0).map(|microseconds| Flag::Throttled { microseconds }));
     flags.extend(trial.search.as_ref().and_then(of_search));
+    flags.extend(trial.benchmark.as_ref().and_then(of_benchmark));
     flags.extend(trial.phases.iter().filter_map(in_vain));
     flags.extend(connections_differ(trial));
     flags.extend(unexplained(trial));
@@ -128,7 +131,11 @@ fn of_worker(trial: &TrialRecord, worker: &WorkerRecord) -> Vec<Flag> {
     flags.extend(saturated_thread(worker, &name));
     flags.extend(worker.notes.iter().map(|note| Flag::NotGranted { worker: name.clone(), what: note.clone() }));
     match &worker.packets {
-        Some(packets) => flags.extend(of_packets(packets, &name)),
+        // A benchmark counts what was not sent in time as lost.
+        Some(packets) => {
+            let flags_of = of_packets(packets, &name).into_iter();
+            flags.extend(flags_of.filter(|flag| trial.benchmark.is_none() || !matches!(flag, Flag::Late { .. })));
+        }
         None => flags.extend(worker.transactions.iter().flat_map(|transactions| unserved(transactions, &name))),
     }
     flags
@@ -152,6 +159,17 @@ fn of_search(search: &SearchRecord) -> Option<Flag> {
         // The worker's own flag, or the search's words, say it.
         (SearchEnding::Found, Some(GeneratorBound::Busy(_) | GeneratorBound::Late) | None) => None,
         (SearchEnding::Stopped, _) => no_limit("it was stopped"),
+    }
+}
+
+fn of_benchmark(benchmark: &BenchmarkRecord) -> Option<Flag> {
+    let no_limit = |why: &str| Some(Flag::NoLimit { why: why.to_owned() });
+    match benchmark.throughput() {
+        None => no_limit("every rate that was tried lost something"),
+        Some(rate) if benchmark.is_generator_bound() => {
+            Some(Flag::GeneratorBound { percent: (100.0 * rate / benchmark.max.generator).min(100.0) })
+        }
+        Some(_) => None,
     }
 }
 
@@ -368,6 +386,7 @@ mod tests {
             workers: Vec::new(),
             throttled_us: None,
             search: None,
+            benchmark: None,
             agents: Vec::new(),
             phases: Vec::new(),
             series: None,

@@ -177,7 +177,11 @@ mod tests {
                 Service::UdpClient(UdpClient { client, request, timeout: Duration::from_secs(1) })
             }),
             any::<u32>().prop_map(|bytes| {
-                Service::UdpServer(UdpServer { server: Server { ports: 7..=9 }, response: Payload::Filler(bytes) })
+                Service::UdpServer(UdpServer {
+                    server: Server { ports: 7..=9 },
+                    response: Payload::Filler(bytes),
+                    one_way: None,
+                })
             }),
         ];
         let addresses = (any::<IpAddr>(), any::<IpAddr>(), any::<u32>(), option::of(any::<u32>()), any::<[u8; 6]>());

@@ -72,7 +72,8 @@ impl WorkerRecord {
     /// Makes its times those of a clock that shows `ns` more than the one by which they were taken.
     pub fn add_to_clock(&mut self, ns: i64) {
         let phases = self.phases.iter_mut().flat_map(|phase| [&mut phase.begin_ns, &mut phase.end_ns]);
-        for time in phases.chain([&mut self.window_begin_ns, &mut self.window_end_ns]) {
+        let lost_before = self.packets.iter_mut().filter_map(|packets| packets.lost_before_ns.as_mut());
+        for time in phases.chain(lost_before).chain([&mut self.window_begin_ns, &mut self.window_end_ns]) {
             *time = time.saturating_add_signed(ns);
         }
     }
@@ -129,6 +130,7 @@ impl WorkerRecord {
             open: phase.open,
             handshake: None,
             first_byte: None,
+            lost_before_ns: None,
             workers: phase.workers,
             ports: Vec::new(),
             servers: Vec::new(),
@@ -325,6 +327,9 @@ pub struct PacketRecord {
     /// From when a request was due to the first byte of its response.
     #[serde(default)]
     pub first_byte: Option<Histogram>,
+    /// Of datagrams one way, where something was lost: when the first one after the last that is missing was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_before_ns: Option<u64>,
     pub workers: Vec<PacketThread>,
     pub ports: Vec<PacketPort>,
     /// What was done with each address and port of servers, where there are several, over the whole run.

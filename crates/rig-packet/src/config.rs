@@ -167,6 +167,28 @@ pub enum TupleOrder {
 pub struct Flood {
     /// Destination addresses that packets go to in turn, in place of the servers': at most 65,536.
     pub destinations: Vec<AddressStride>,
+    /// Datagrams begin with the time at which they are sent and a number, as [`OneWay`] has it, and what is overdue 10 ms after the end is
+    /// not sent: a trial of a device is over when its time is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stamped: bool,
+    /// Packets altogether, each thread its own; `None`: until the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<u64>,
+}
+
+/// Datagrams of one sender that are counted and not answered. Each begins with when it was sent, by the sender's CLOCK_MONOTONIC, in 8 bytes,
+/// and its number, which counts from 0, in 4; both in network order. The time from then on is entered as its latency, and where a number is
+/// missing, something was lost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct OneWay {
+    /// How far the sender's clock is ahead of the receiver's, nanoseconds.
+    pub clock_ahead_ns: i64,
+}
+
+impl OneWay {
+    /// Bytes of time and number in a datagram.
+    pub const STAMP: usize = 12;
 }
 
 /// `count` addresses from `first`, each `step` after the one before.
@@ -339,6 +361,9 @@ pub struct UdpClient {
 pub struct UdpServer {
     pub server: Server,
     pub response: Payload,
+    /// Where nothing is answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_way: Option<OneWay>,
 }
 
 /// A value of a configuration that an error is about.
@@ -480,6 +505,13 @@ impl<F: Family> Config<F> {
             Service::UdpClient(udp) => {
                 self.check_client(&udp.client)?;
                 message(ConfigValue::Request, udp.request.len(), DATAGRAM)?;
+                if udp.client.flood.as_ref().is_some_and(|flood| flood.stamped)
+                    && udp.request.len() < OneWay::STAMP as u64
+                {
+                    return Err(ConfigError::Flood(
+                        "a datagram that begins with its time and number has at least 12 bytes",
+                    ));
+                }
                 between(ConfigValue::Timeout, udp.timeout, MILLISECOND, Duration::from_nanos(Timestamp::SPAN))
             }
             Service::UdpServer(udp) => {
@@ -534,6 +566,12 @@ impl<F: Family> Config<F> {
 
 fn check_flood<F: Family>(client: &Client, flood: &Flood) -> Result<(), ConfigError> {
     match client.repeat {
+        Some(_) if flood.stamped || flood.most.is_some() => {
+            return Err(ConfigError::Flood(
+                "datagrams with time and number, or so many of them, do not repeat on flows",
+            ));
+        }
+        None if flood.most == Some(0) => return Err(ConfigError::Flood("no packets are to be sent")),
         None if client.load.hold.is_some() => {
             return Err(ConfigError::Flood("flows are to be held open, but nothing repeats on them: give an interval"));
         }

@@ -151,6 +151,9 @@ pub struct Latencies {
     /// Of all three, values of what had no answer when it was given up: it took that long or longer.
     #[serde(default)]
     pub censored: u64,
+    /// Of datagrams one way: when the first one after the last that is missing was sent, by the receiver's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_before: Option<Nanos>,
 }
 
 /// The time in which requests must be due for their latencies to be entered.
@@ -180,6 +183,7 @@ impl Latencies {
         self.first_byte.merge(&other.first_byte);
         self.transaction.merge(&other.transaction);
         self.censored += other.censored;
+        self.lost_before = self.lost_before.max(other.lost_before);
     }
 
     /// Enters transactions of this age that are not waited for any more.
@@ -199,6 +203,6 @@ impl Latencies {
         for histogram in [&mut self.handshake, &mut self.first_byte, &mut self.transaction] {
             histogram.clear();
         }
-        self.censored = 0;
+        (self.censored, self.lost_before) = (0, None);
     }
 }

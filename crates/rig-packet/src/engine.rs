@@ -264,6 +264,9 @@ impl<F: Family> Engine<F> {
     /// anything to do.
     pub fn pass<P: Port>(&mut self, now: Nanos, port: &mut P) -> bool {
         let (receive, transmit) = port.halves();
+        if let RunningService::Udp(udp) = &mut self.running {
+            udp.begin(&mut self.core, now);
+        }
         let frames = receive.poll();
         for n in 0..frames {
             self.frame(now, receive.frame(n), transmit);

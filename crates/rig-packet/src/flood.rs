@@ -3,7 +3,7 @@
 use rig_wire::protocol;
 
 use super::Nanos;
-use super::config::{AddressStride, Flood, RequestRepeat, TcpClient, UdpClient};
+use super::config::{AddressStride, Flood, OneWay, RequestRepeat, TcpClient, UdpClient};
 use super::connection::{Key, State, Timestamp};
 use super::engine_core::EngineCore;
 use super::family::Family;
@@ -28,6 +28,10 @@ pub(super) struct FloodService<F: Family> {
     packets: u16,
     /// Packets back to back.
     pipeline: u16,
+    /// The number of the next datagram, where each begins with the time and its own.
+    stamped: Option<u32>,
+    /// Packets that are left to be sent.
+    left: u64,
     /// Where packets go to in turn, in place of the servers.
     destinations: Box<[F::Address]>,
     next_destination: usize,
@@ -35,7 +39,11 @@ pub(super) struct FloodService<F: Family> {
 
 impl<F: Family> FloodService<F> {
     pub fn udp(link: &Link<F>, udp: &UdpClient, flood: &Flood, opener: (ConnectionOpener, RequestPace)) -> Self {
-        let packet = Template::udp(link, &udp.request.bytes());
+        let mut payload = udp.request.bytes().to_vec();
+        if flood.stamped {
+            payload[..OneWay::STAMP].fill(0);
+        }
+        let packet = Template::udp(link, &payload);
         Self::new(packet, protocol::UDP, udp.client.repeat, flood, opener)
     }
 
@@ -60,6 +68,8 @@ impl<F: Family> FloodService<F> {
             flows: repeat.is_some(),
             packets: repeat.and_then(|repeat| repeat.requests).unwrap_or(0),
             pipeline: repeat.map_or(1, |repeat| repeat.pipeline),
+            stamped: flood.stamped.then_some(0),
+            left: flood.most.unwrap_or(u64::MAX),
             destinations,
             next_destination: 0,
         }
@@ -80,11 +90,16 @@ impl<F: Family> FloodService<F> {
     /// Sends a packet, or begins a flow, if one is due.
     #[inline(never)]
     pub fn open(&mut self, core: &mut EngineCore<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+        if self.stamped.is_some() {
+            self.opener.stop_when_over(now);
+        }
         if !self.flows {
             let Some(key) = self.opener.next_key(core, now) else { return false };
             core.counters.sk_open += 1;
             core.counters.sk_close += 1;
             self.send(core, now, key, transmit);
+            self.left -= 1;
+            self.opener.stopped |= self.left == 0;
             return true;
         }
         let Some((slot, due)) = self.opener.next(core, now) else { return false };
@@ -161,7 +176,13 @@ impl<F: Family> FloodService<F> {
         }
         let Some(frame) = core.claim(transmit, self.packet.len()) else { return };
         if self.protocol == protocol::UDP {
-            self.packet.fill_udp::<F>(frame, tuple);
+            match &mut self.stamped {
+                Some(number) => {
+                    self.packet.fill_stamped::<F>(frame, tuple, now, *number);
+                    *number = number.wrapping_add(1);
+                }
+                None => self.packet.fill_udp::<F>(frame, tuple),
+            }
             core.counters.udp_tx += 1;
         } else {
             self.packet.fill_tcp::<F>(frame, tuple, tcp::first_number(key, now), 0);

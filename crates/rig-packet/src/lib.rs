@@ -6,6 +6,7 @@
 //! meets the network through a [`Port`]; [`memory::pair`] joins two engines in one process.
 #![forbid(unsafe_code)]
 
+pub mod benchmark;
 mod config;
 mod connection;
 mod counters;
@@ -20,6 +21,7 @@ pub mod fleet;
 mod flood;
 pub mod http;
 pub mod memory;
+pub mod mlrsearch;
 mod numbers;
 mod opener;
 mod payload;
@@ -38,7 +40,7 @@ mod underlay;
 mod wheel;
 
 pub use config::{
-    AddressStride, AnyConfig, Client, CloseMethod, Config, ConfigError, ConfigValue, Flood, Load, MessageEnd,
+    AddressStride, AnyConfig, Client, CloseMethod, Config, ConfigError, ConfigValue, Flood, Load, MessageEnd, OneWay,
     RequestRepeat, Server, Service, TcpClient, TcpServer, TcpTimes, TupleOrder, UdpClient, UdpServer,
 };
 pub use connection::Connection;

@@ -29,6 +29,8 @@ pub(super) struct ConnectionOpener {
 }
 
 impl ConnectionOpener {
+    /// For what was due before the end, by one that loses its CPU just then.
+    const GRACE: Nanos = 10_000_000;
     /// Combinations that are looked at for one that is free.
     const TRIES: usize = 64;
     /// Combinations that are looked at for one whose answers come to this thread.
@@ -66,6 +68,11 @@ impl ConnectionOpener {
     pub fn end(&mut self, at: Nanos) {
         self.until = at;
         self.stopped = at == 0;
+    }
+
+    /// Stops shortly after the end, whatever is overdue then.
+    pub fn stop_when_over(&mut self, now: Nanos) {
+        self.stopped |= now >= self.until.saturating_add(Self::GRACE);
     }
 
     /// Whether a connection that rests now is left as it is, because there is no time any more to close it.

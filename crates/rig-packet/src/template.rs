@@ -4,6 +4,8 @@ use rig_wire::checksum::PartialChecksum;
 use rig_wire::ethernet::{self, Mac};
 use rig_wire::{protocol, tcp, udp};
 
+use super::Nanos;
+use super::config::OneWay;
 use super::family::Family;
 use super::family::link::{Gateway, Link, Tunnel};
 
@@ -143,6 +145,19 @@ impl Template {
         let sum = self.addressed::<F>(frame, tuple, 0).long(number);
         let datagram = &mut frame[self.link + F::HEADER..];
         datagram[udp::HEADER..][..4].copy_from_slice(&number.to_be_bytes());
+        datagram[udp::CHECKSUM..][..2].copy_from_slice(&sum.udp_checksum().to_be_bytes());
+    }
+
+    /// Fills `frame`, which is as long as this, with a datagram whose payload begins with the time `now` and `number`. The template's begins
+    /// with zeros there.
+    #[inline(always)]
+    pub fn fill_stamped<F: Family>(&self, frame: &mut [u8], tuple: FourTuple<F::Address>, now: Nanos, number: u32) {
+        frame.copy_from_slice(&self.frame);
+        let sum = self.addressed::<F>(frame, tuple, 0).long((now >> 32) as u32).long(now as u32).long(number);
+        let datagram = &mut frame[self.link + F::HEADER..];
+        let (time, rest) = datagram[udp::HEADER..][..OneWay::STAMP].split_at_mut(8);
+        time.copy_from_slice(&now.to_be_bytes());
+        rest.copy_from_slice(&number.to_be_bytes());
         datagram[udp::CHECKSUM..][..2].copy_from_slice(&sum.udp_checksum().to_be_bytes());
     }
 

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::Nanos;
-use super::config::{UdpClient, UdpServer, nanos};
+use super::config::{OneWay, UdpClient, UdpServer, nanos};
 use super::connection::{Key, State, Timestamp};
 use super::engine_core::EngineCore;
 use super::family::Family;
@@ -27,7 +27,7 @@ pub(super) struct UdpService {
 #[allow(clippy::large_enum_variant, reason = "there is one, and a pointer less on every packet's way")]
 enum Role {
     Client(ClientRole),
-    Server { ports: RangeInclusive<u16> },
+    Server { ports: RangeInclusive<u16>, one_way: Option<OneWayRole> },
 }
 
 #[derive(Debug)]
@@ -60,6 +60,59 @@ fn lost<F: Family>(core: &mut EngineCore<F>, now: Nanos, slot: u32) {
     }
 }
 
+/// A server that does not answer.
+#[derive(Debug)]
+struct OneWayRole {
+    clock_ahead_ns: i64,
+    /// The number of the next datagram.
+    next: u32,
+    /// When those that came in this pass were sent. They were received after its begin, and are taken for as old as they are at its end: none
+    /// seems to come before it was sent.
+    sent: Vec<Nanos>,
+}
+
+impl OneWayRole {
+    /// As many datagrams as a pass receives, and more.
+    const OF_A_PASS: usize = 1024;
+
+    fn new(OneWay { clock_ahead_ns }: OneWay) -> Self {
+        Self { clock_ahead_ns, next: 0, sent: Vec::with_capacity(Self::OF_A_PASS) }
+    }
+
+    /// Enters how long those took that came in the pass before.
+    fn enter<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos) {
+        for sent in self.sent.drain(..) {
+            let age = now.saturating_sub(sent);
+            if core.window.has(now, age) {
+                core.latencies.transaction.record(age);
+            }
+        }
+    }
+
+    /// Counts a datagram.
+    #[inline]
+    fn take<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos, key: Key, payload: &[u8]) {
+        let stamp = payload.split_first_chunk::<8>().and_then(|(time, rest)| Some((time, rest.first_chunk()?)));
+        let Some((time, number)) = stamp else {
+            core.counters.udp_drop += 1;
+            return;
+        };
+        let sent = u64::from_be_bytes(*time).saturating_add_signed(self.clock_ahead_ns.saturating_neg());
+        if self.sent.len() == Self::OF_A_PASS {
+            self.enter(core, now);
+        }
+        self.sent.push(sent);
+        let ahead = u32::from_be_bytes(*number).wrapping_sub(self.next);
+        if ahead != 0 && ahead < u32::MAX / 2 {
+            core.latencies.lost_before = Some(sent);
+        }
+        if ahead < u32::MAX / 2 {
+            self.next = self.next.wrapping_add(ahead).wrapping_add(1);
+        }
+        core.exchanged(key, 1, 0);
+    }
+}
+
 impl UdpService {
     /// `servers` are how many addresses there are, and `now` is not after any time to come.
     pub fn client<F: Family>(
@@ -84,7 +137,7 @@ impl UdpService {
     pub fn server<F: Family>(link: &Link<F>, udp: &UdpServer) -> Self {
         let ports = udp.server.ports.clone();
         let (message, filler) = message(link, &udp.response);
-        Self { message, filler, role: Role::Server { ports } }
+        Self { message, filler, role: Role::Server { ports, one_way: udp.one_way.map(OneWayRole::new) } }
     }
 
     pub fn template(&mut self) -> &mut Template {
@@ -111,6 +164,14 @@ impl UdpService {
 
     pub fn is_server(&self) -> bool {
         matches!(self.role, Role::Server { .. })
+    }
+
+    /// Begins a pass.
+    #[inline]
+    pub fn begin<F: Family>(&mut self, core: &mut EngineCore<F>, now: Nanos) {
+        if let Role::Server { one_way: Some(one_way), .. } = &mut self.role {
+            one_way.enter(core, now);
+        }
     }
 
     pub fn opener(&mut self) -> Option<&mut ConnectionOpener> {
@@ -169,7 +230,10 @@ impl UdpService {
         let number = payload.first_chunk().map(|bytes: &[u8; Numbers::BYTES]| u32::from_be_bytes(*bytes));
         let client = match &mut self.role {
             Role::Client(client) => client,
-            Role::Server { ports } if ports.contains(&key.local_port()) => {
+            Role::Server { ports, one_way } if ports.contains(&key.local_port()) => {
+                if let Some(one_way) = one_way {
+                    return one_way.take(core, now, key, payload);
+                }
                 core.exchanged(key, 1, 1);
                 let number = number.or(self.filler);
                 return self.send(core, key, number, transmit);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::mistakes::FileError;
 use rig_facts::claim::{Claim, Judgement, Metric, Verdict};
-use rig_facts::record::TrialRecord;
 use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty, missed_words};
+use rig_facts::record::{BenchmarkRecord, TrialRecord};
 use rig_facts::store::{Run, RunId, RunState};
 use rig_stats::units::minutes;
 use rig_suite::options::Options;
@@ -236,7 +236,10 @@ pub fn certainty(settled: Option<&ScenarioCertainty>) -> Certainty {
 
 /// What a claim about limits must say of limits that are the generator's own: those of what it drove may be higher.
 fn generator_bound(claim: &Claim, trials: &[TrialRecord]) -> String {
-    let bound = |trial: &&TrialRecord| trial.search.as_ref().is_some_and(|search| search.bound.is_some());
+    let bound = |trial: &&TrialRecord| {
+        trial.search.as_ref().is_some_and(|search| search.bound.is_some())
+            || trial.benchmark.as_ref().is_some_and(BenchmarkRecord::is_generator_bound)
+    };
     let mut scenarios: Vec<&str> = claim
         .figures()
         .iter()

@@ -354,7 +354,10 @@ fn client(settings: &Settings) -> Result<Client> {
             pipeline: pipeline.unwrap_or(1),
         }),
         walk: if settings.client_hop { TupleOrder::Hop } else { TupleOrder::Ports },
-        flood: settings.flood.then(|| Flood { destinations: settings.destinations.iter().map(|(_, d)| *d).collect() }),
+        flood: settings.flood.then(|| Flood {
+            destinations: settings.destinations.iter().map(|(_, d)| *d).collect(),
+            ..Flood::default()
+        }),
     })
 }
 
@@ -402,5 +405,5 @@ fn udp_client(settings: &Settings, sizes: &Sizes<'_>) -> Result<Service> {
 fn udp_server(settings: &Settings, responses: &[Payload]) -> Service {
     let (listen, count) = settings.listen.unwrap_or((80, 1));
     let server = Server { ports: listen..=listen + (count - 1) };
-    Service::UdpServer(UdpServer { server, response: responses[0].clone() })
+    Service::UdpServer(UdpServer { server, response: responses[0].clone(), one_way: None })
 }

@@ -96,6 +96,7 @@ fn refuse(args: &RunArgs) -> anyhow::Result<()> {
         ("--seed", args.seed.is_some(), "its order is fixed"),
         ("--again", !args.again.is_empty(), "--trials repeats all"),
         ("--no-aa", args.no_aa, "nothing is measured twice"),
+        ("--path", args.path.is_some(), "it builds nothing: the hosts' network is the path"),
         ("--gate", args.gate, "it has no claims; --against RUN ends with status 1 where something is worse"),
         ("--cpus", args.cpus.is_some(), "each host's load may use all of its CPUs"),
         ("--layers", args.layers.is_some(), "stacks are sampled on one machine only"),

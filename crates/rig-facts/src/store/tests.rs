@@ -71,6 +71,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
         workers: Vec::new(),
         throttled_us: Some(1500),
         search: None,
+        benchmark: None,
         agents: Vec::new(),
         phases: Vec::new(),
         series: None,

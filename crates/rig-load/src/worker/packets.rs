@@ -8,7 +8,7 @@ use std::time::Duration;
 use rig_packet::device::{Losses, Options};
 use rig_packet::fleet::{self, Fleet, FleetResult, LaunchedEnd, LaunchedPort, ThreadTotals, Totals};
 use rig_packet::plan::{Driver, Packets};
-use rig_packet::{Client, Counters, Latencies, ServerCounters, Service};
+use rig_packet::{Client, Counters, Latencies, ServerCounters, Service, UdpServer};
 use rig_stats::histogram::Histogram;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
 use rustix::event::{PollFd, PollFlags};
@@ -260,7 +260,7 @@ impl WindowReadings {
             phases.clear();
         }
         // Of what was due in the window, whenever it was answered.
-        let Latencies { handshake, first_byte, transaction, censored } = last.latencies.clone();
+        let Latencies { handshake, first_byte, transaction, censored, lost_before } = last.latencies.clone();
         let (ports, notes): (Vec<PacketPort>, Vec<Vec<String>>) = ports.into_iter().unzip();
         let window = end.totals.counters.minus(&begin.totals.counters);
         let window_ns = end.at().saturating_sub(begin.at());
@@ -298,6 +298,7 @@ impl WindowReadings {
                 open: end.totals.counters.sk_con(),
                 handshake: measured(handshake),
                 first_byte: measured(first_byte),
+                lost_before_ns: lost_before,
                 workers: threads,
                 ports,
                 servers: last.servers.iter().map(server).collect(),
@@ -341,12 +342,13 @@ fn phase(service: &Service, begin: &Reading, end: &Reading) -> WorkerPhase {
     }
 }
 
-/// Requests answered: at the client, answers that came; at the server, answers sent.
+/// Requests answered: at the client, answers that came; at the server, answers sent, or what came where nothing is answered.
 fn answered(service: &Service, counters: &Counters) -> u64 {
     match service {
         Service::TcpClient(_) | Service::TcpServer(_) => counters.tcp_rsp,
         Service::UdpClient(_) => counters.udp_rx.saturating_sub(counters.udp_drop),
-        Service::UdpServer(_) => counters.udp_tx,
+        Service::UdpServer(UdpServer { one_way: None, .. }) => counters.udp_tx,
+        Service::UdpServer(_) => counters.udp_rx.saturating_sub(counters.udp_drop),
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod accounting;
 mod agents;
+mod benchmark;
 mod checks;
 mod claims;
 pub mod doubts;
@@ -149,6 +150,7 @@ fn lead(view: &RunView) -> Vec<Block> {
     blocks.extend(headline::some_doubted(view));
     blocks.extend(claims::beside_the_study(view));
     blocks.extend(glance::chart(view));
+    blocks.extend(benchmark::tables(view));
     let trials = view.scenarios.iter().flat_map(|scenario| &scenario.trials);
     blocks.extend(accounting::cost_by_itself(trials).map(Block::paragraph));
     blocks.extend(checks::not_passed(view));
@@ -171,7 +173,8 @@ fn blocks(view: &RunView, lead: &[Block]) -> Vec<Block> {
     blocks.push(Block::heading(2, "Results"));
     blocks.push(Block::paragraph(results::key(view)));
     blocks.extend(results::tables(view));
-    let charts: Vec<Block> = results::charts(view).into_iter().filter(|chart| !lead.contains(chart)).collect();
+    let charts = benchmark::charts(view).into_iter().chain(results::charts(view));
+    let charts: Vec<Block> = charts.filter(|chart| !lead.contains(chart)).collect();
     if !charts.is_empty() {
         blocks.push(Block::heading(2, "Charts"));
         blocks.extend(charts);
@@ -258,6 +261,9 @@ fn method(view: &RunView) -> Vec<(String, String)> {
     }
     if view.scenarios.iter().flat_map(|s| &s.trials).any(|trial| trial.search.is_some()) {
         pairs.push(("Limits", search::METHOD.to_owned()));
+    }
+    if view.scenarios.iter().flat_map(|s| &s.trials).any(|trial| trial.benchmark.is_some()) {
+        pairs.push(("Benchmarks", benchmark::METHOD.to_owned()));
     }
     if has(&|kind| matches!(kind, Kind::Datagrams | Kind::TwoWayDatagrams)) {
         pairs.push((

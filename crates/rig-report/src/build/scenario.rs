@@ -12,7 +12,8 @@ use rig_stats::sample::Reading;
 use rig_verdict::view::{Certainty, ScenarioView};
 
 use super::{
-    agents, decimals, doubts, dut, frames, latency, layers, name, phases, sample, search, servers, sheets, shown, unit,
+    agents, benchmark, decimals, doubts, dut, frames, latency, layers, name, phases, sample, search, servers, sheets,
+    shown, unit,
 };
 use crate::document::{Axis, Block, Cell, Chart, Column, Label, Line, Lines, Number, Row, Table};
 
@@ -42,6 +43,7 @@ pub(super) fn blocks(scenario: &ScenarioView, level: Level) -> Vec<Block> {
     blocks.extend(agents::details(scenario));
     blocks.extend(servers::table(scenario).map(Block::Table));
     blocks.extend(scenario.trials.iter().filter_map(search::trail).map(Block::Table));
+    blocks.extend(scenario.trials.iter().filter_map(benchmark::trail).map(Block::Table));
     if let Some(chart) = course(scenario) {
         blocks.push(Block::Figure(Chart::Lines(chart)));
     }

@@ -16,7 +16,7 @@ use rig_stats::blocks::sequential::LEAST;
 use rig_stats::confidence::Level;
 use rig_stats::sample::Sample;
 use rig_stats::units::{Span, minutes};
-use rig_suite::suite::{Budget, PhaseError, Repeat, Scenario, Suite, Timing};
+use rig_suite::suite::{Budget, PacketTraffic, PhaseError, Repeat, Scenario, Suite, Timing};
 use rig_verdict::judge::outlook;
 
 /// The scatter that is assumed as long as there are no trials: 5 % from one to the next, and 5 % from second to second.
@@ -292,7 +292,7 @@ fn parts(trial: &TrialRecord) -> Option<(f64, f64)> {
 
 /// What a trial takes besides warm-up, window and cool-down.
 fn overhead(scenario: &Scenario, trials: &[&TrialRecord]) -> Duration {
-    let is_searched = scenario.traffic.packets.as_ref().is_some_and(|packets| packets.search.is_some());
+    let is_searched = scenario.traffic.packets.as_ref().is_some_and(PacketTraffic::is_searched);
     let of_one = |trial: &&TrialRecord| {
         let around = Duration::from_micros(trial.setup_us + trial.teardown_us);
         if is_searched {

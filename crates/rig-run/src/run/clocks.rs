@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use rig_facts::record::HostRecord;
+use rig_suite::suite::Traffic;
 use rig_testbed::Testbed;
 use rig_testbed::host::{ClockOffset, Host};
 use rig_testbed::topology::Node;
@@ -43,6 +44,22 @@ impl Clocks {
     /// That of a node's machine.
     pub fn of_node(&self, node: &str) -> ClockOffset {
         self.of_nodes.iter().find(|(name, _)| name == node).map_or(self.of_marks, |(_, clock)| *clock)
+    }
+
+    /// The clock of the end of a load's first pair that connects, against that of the end that listens.
+    pub fn between(&self, traffic: &Traffic) -> ClockOffset {
+        let Some((from, to)) = traffic.pairs.first() else { return ClockOffset::NONE };
+        self.apart(&from.node, &to.node)
+    }
+
+    /// A node's clock against another's.
+    pub fn apart(&self, one: &str, other: &str) -> ClockOffset {
+        let is_one = !self.of_nodes.iter().any(|(name, _)| name == one || name == other);
+        if is_one || one == other {
+            return ClockOffset::NONE;
+        }
+        let (one, other) = (self.of_node(one), self.of_node(other));
+        ClockOffset { ns: one.ns.saturating_sub(other.ns), bound_ns: one.bound_ns.saturating_add(other.bound_ns) }
     }
 
     /// How much longer than here the start command may take to reach all workers.

@@ -3,6 +3,7 @@
 
 pub mod agents;
 mod before;
+mod benchmark;
 pub mod budget;
 mod by_layer;
 pub mod calibration;

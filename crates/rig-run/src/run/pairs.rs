@@ -7,6 +7,7 @@ use rig_cli::exit::in_words;
 use rig_load::driver::{Worker, WorkerPair};
 use rig_load::plan::{Load, Phases, Role, WorkerPlan};
 use rig_packet::plan::Packets;
+use rig_packet::{Service, UdpServer};
 use rig_suite::suite::{PortOf, RequestedLoad, Traffic, at_port};
 use rig_sys::piped::PipedProcess;
 use rig_testbed::host::Program;
@@ -34,14 +35,14 @@ pub(super) struct WorkerPlacement<'a> {
 impl<'a> WorkerPlacement<'a> {
     /// The workers of the load that is measured, or of the one under it.
     pub(super) fn pairs(self, traffic: &Traffic, background: bool) -> Result<Vec<WorkerPair<'a>>> {
-        let Self { testbed, dut, phases, loaded, .. } = self;
+        let Self { testbed, loaded, .. } = self;
         let port = if background { BACKGROUND_PORT } else { PORT };
         let pairs = traffic.pairs.iter().map(|(from, to)| {
             let address = testbed.topology().address(to).with_context(|| format!("find the address of {to}"))?;
             let address = (address, port).into();
             let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
             let [listening, connecting] =
-                if loaded { placed(testbed, traffic, dut, from, to, phases)? } else { [Load::Idle, Load::Idle] };
+                if loaded { placed(self, traffic, from, to)? } else { [Load::Idle, Load::Idle] };
             Ok(WorkerPair {
                 listen: self.worker(to, listen, listening, background)?,
                 connect: self.worker(from, connect, connecting, background)?,
@@ -64,14 +65,8 @@ impl<'a> WorkerPlacement<'a> {
 }
 
 /// The load of the listening and of the connecting end, as each runs it in the testbed.
-fn placed(
-    testbed: &Testbed<'_>,
-    traffic: &Traffic,
-    dut: Option<Dut>,
-    from: &Endpoint,
-    to: &Endpoint,
-    phases: Phases,
-) -> Result<[Load; 2]> {
+fn placed(placing: WorkerPlacement<'_>, traffic: &Traffic, from: &Endpoint, to: &Endpoint) -> Result<[Load; 2]> {
+    let WorkerPlacement { testbed, clocks, dut, phases, .. } = placing;
     let topology = testbed.topology();
     let end = |own: &Endpoint, peer: &Endpoint, load: &RequestedLoad, is_client: bool| {
         load.try_map(|load| -> Result<Packets> {
@@ -86,7 +81,12 @@ fn placed(
             let peer_macs: Vec<_> = (0..topology.lanes()).map(mac).collect::<Result<_>>()?;
             let lasts = phases.total();
             let port = PortOf { own, peer, is_client, cpus: &cpus, peer_macs: &peer_macs, dut, lasts };
-            at_port(load, needs, topology, &port).with_context(|| format!("find the addresses of {own}"))
+            let placed = at_port(load, needs, topology, &port);
+            let mut placed = placed.with_context(|| format!("find the addresses of {own}"))?;
+            if let Service::UdpServer(UdpServer { one_way: Some(one_way), .. }) = &mut placed.service {
+                one_way.clock_ahead_ns = clocks.apart(&from.node, &to.node).ns;
+            }
+            Ok(placed)
         })
     };
     Ok([end(to, from, &traffic.listen, false)?, end(from, to, &traffic.connect, true)?])

@@ -70,7 +70,7 @@ pub(super) struct Observation {
     throttled_us: Option<u64>,
     pub(super) agents: Vec<AgentRecord>,
     pub(super) dut: Option<DutRecord>,
-    phases: Vec<PhaseRecord>,
+    pub(super) phases: Vec<PhaseRecord>,
     series: Option<Series>,
     pub(super) stacks: Option<StackSampling>,
     frames: Option<Vec<NodeFrames>>,
@@ -238,8 +238,12 @@ impl Trials {
         let started = Instant::now();
         let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
         let programme = &scenario.programme;
-        let (mut observed, mut search, mut limit) = (None, None, None);
-        if let Some(plan) = searched {
+        let (mut observed, mut search, mut limit, mut benchmark) = (None, None, None, None);
+        let benchmarks = scenario.traffic.packets.as_ref().and_then(|packets| packets.benchmark.as_ref());
+        if let Some(plan) = benchmarks {
+            let (at_limit, found) = self.benchmark(stage, scenario, plan, generator, timing.phases, interim)?;
+            (observed, benchmark) = (Some(at_limit), Some(found));
+        } else if let Some(plan) = searched {
             let (at_limit, found) = self.find(stage, scenario, plan, generator, timing.phases, interim)?;
             (observed, search) = (Some(at_limit).filter(|_| programme.is_plain()), found);
         } else if programme.needs_limit() {
@@ -263,6 +267,7 @@ impl Trials {
             calibration: None,
             clocks: None,
             search,
+            benchmark,
             agents: observed.agents,
             phases: observed.phases,
             series: observed.series,
@@ -347,8 +352,10 @@ impl Trials {
         scenario: &Scenario,
         timing: &Timing,
     ) -> Result<Option<f64>> {
-        let searched = scenario.traffic.packets.as_ref().and_then(|packets| packets.search.as_ref());
-        let (Some(plan), false) = (searched, scenario.topology.path().is_bare()) else { return Ok(None) };
+        let Some(packets) = &scenario.traffic.packets else { return Ok(None) };
+        if scenario.topology.path().is_bare() || !packets.is_searched() {
+            return Ok(None);
+        }
         let Some((from, to)) = scenario.traffic.pairs.first() else { return Ok(None) };
         let ends = generator_ends(host, from, to);
         let generator = Generator::of(scenario, ends.clone(), timing);
@@ -379,10 +386,16 @@ impl Trials {
         let testbed = testbed.context("build the testbed of the generator's limit").map_err(unmade)?;
         let (agents, clocks) = (Agents::none(), Clocks::of(&testbed)?);
         let stage = Stage::new(&testbed, &agents, &clocks);
-        let found = search(&bare, plan, timing.phases, |scenario, phases, _| {
-            self.observe(stage, scenario, phases, true, &mut |_, _| ())
-        });
-        let held = found.context("search for the generator's own limit")?.outcome.held;
+        let held = match (&packets.benchmark, &packets.search) {
+            (Some(plan), _) => Some(self.generator_rate(stage, &bare, plan, timing.phases)?),
+            (None, Some(plan)) => {
+                let found = search(&bare, plan, timing.phases, |scenario, phases, _| {
+                    self.observe(stage, scenario, phases, true, &mut |_, _| ())
+                });
+                found.context("search for the generator's own limit")?.outcome.held
+            }
+            (None, None) => None,
+        };
         self.generator.push((generator, held));
         Ok(held)
     }

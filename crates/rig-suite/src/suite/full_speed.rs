@@ -7,7 +7,7 @@ use rig_facts::programme::Phase;
 use rig_facts::requested_load::RequestedLoad;
 use rig_load::plan::{Direction, End, Schedule, TcpStream, Transactions};
 
-use super::Scenario;
+use super::{PacketTraffic, Scenario};
 
 impl Scenario {
     /// The nodes whose CPUs are full by intention: what a busy CPU limits there is what was asked for, and no reason to doubt it.
@@ -19,7 +19,7 @@ impl Scenario {
     /// - Of a search for the highest rate, the device under test.
     pub fn filled(&self) -> BTreeSet<&str> {
         let Self { topology, traffic, .. } = self;
-        if traffic.packets.as_ref().is_some_and(|packets| packets.search.is_some()) {
+        if traffic.packets.as_ref().is_some_and(PacketTraffic::is_searched) {
             let is_end = |node: &str| traffic.pairs.iter().any(|(from, to)| from.node == node || to.node == node);
             let nodes = topology.nodes().iter().map(|node| node.name.as_str());
             return nodes.filter(|node| !is_end(node)).collect();

@@ -6,6 +6,7 @@ mod file;
 mod full_speed;
 mod limits;
 mod load;
+mod over_path;
 mod packets;
 mod programme;
 mod resolve;
@@ -29,7 +30,7 @@ use rig_facts::record::{PreTrialCommand, SearchedRate};
 pub use rig_facts::requested_load::{Exchange, Message, PacketLoad, RequestedLoad, TcpExchange};
 
 pub use self::datapaths::{ALONE, DatapathSetup, asked, server, shown};
-pub use self::packets::{PacketThreads, PacketTraffic, PortOf, SearchPlan, at_port, at_rate, opening};
+pub use self::packets::{BenchmarkPlan, PacketThreads, PacketTraffic, PortOf, SearchPlan, at_port, at_rate, opening};
 pub use self::schema::schema;
 pub use self::twin::TwinChoice;
 pub use self::words::bytes;
@@ -47,7 +48,7 @@ use crate::checks::Procedure;
 use crate::pairs::PAIRS;
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 9] = [
     ("layers", include_str!("../../../../suites/layers.toml")),
     ("namespaces", include_str!("../../../../suites/namespaces.toml")),
     ("latency", include_str!("../../../../suites/latency.toml")),
@@ -55,6 +56,8 @@ const BUILT_IN: [(&str, &str); 7] = [
     ("balancer", include_str!("../../../../suites/balancer.toml")),
     ("overlay", include_str!("../../../../suites/overlay.toml")),
     ("spreading", include_str!("../../../../suites/spreading.toml")),
+    ("rfc2544", include_str!("../../../../suites/rfc2544.toml")),
+    ("mlrsearch", include_str!("../../../../suites/mlrsearch.toml")),
 ];
 
 /// What a trial takes besides its load, about: two nodes, a few workers, a debug build on two CPUs.
@@ -272,7 +275,7 @@ impl Scenario {
 
     /// As [`Suite::shortest`], of one trial; a phase that waits for something is taken to last until its deadline.
     fn shortest_trial(&self, phases: Phases) -> Option<Duration> {
-        if self.traffic.packets.as_ref().is_some_and(|packets| packets.search.is_some()) {
+        if self.traffic.packets.as_ref().is_some_and(PacketTraffic::is_searched) {
             return None;
         }
         let around = phases.warm_up + phases.cool_down;
@@ -326,6 +329,7 @@ impl Traffic {
         if let Some(packets) = &self.packets {
             // Workers never rest, so that their CPU time says nothing.
             return match packets.search {
+                None if packets.benchmark.is_some() => vec![(Side::Local, Metric::Limit)],
                 Some(search) if search.of == SearchedRate::Held => vec![(Side::Local, Metric::LimitHeld)],
                 Some(_) => vec![(Side::Local, Metric::Limit)],
                 None => Kind::of(&self.connect).map_or_else(Vec::new, |kind| kind.rates()[..1].to_vec()),
@@ -583,6 +587,8 @@ impl Suite {
         let packets = self.scenarios.iter_mut().filter_map(|scenario| scenario.traffic.packets.as_mut());
         for packets in packets {
             packets.search = packets.search.map(|search| search.hastened(self.quick_search));
+            let benchmark = packets.benchmark.take();
+            packets.benchmark = benchmark.map(|benchmark| benchmark.hastened(self.quick_search.step));
         }
     }
 

@@ -20,10 +20,13 @@ use serde::Deserialize;
 use super::load::{ErrorLocation, LoadError, LoadFile, error, value};
 use super::{Exchange, Message, PacketLoad, QuickSearch, RequestedLoad, TcpExchange};
 
+mod benchmark;
 mod ports;
 mod search;
 mod threads;
 
+pub(super) use self::benchmark::BenchmarkFile;
+pub use self::benchmark::BenchmarkPlan;
 pub(super) use self::ports::check_path;
 pub use self::ports::{PortOf, at_port};
 pub(super) use self::search::{SearchFile, check_search};
@@ -37,6 +40,8 @@ const RETRIES: u8 = 3;
 const SEND_WINDOW: u8 = 4;
 /// Where clients' ports begin by default: below are those that a network may treat in its own way.
 const CLIENT_PORTS: RangeInclusive<u16> = 1024..=65_535;
+/// That of the test frames of RFC 2544, C.2.6.4.
+const STREAM_PORT: u16 = 49_184;
 const SERVER_PORTS: RangeInclusive<u16> = 80..=80;
 /// The largest body of an HTTP response, which travels to its worker as it is: the plan has room for it.
 const BODY: u32 = 64 << 10;
@@ -77,6 +82,16 @@ pub struct PacketTraffic {
     pub driver: Driver,
     pub workers: PacketThreads,
     pub search: Option<SearchPlan>,
+    /// Bytes of the frames that are sent one way.
+    pub frame: Option<u32>,
+    pub benchmark: Option<BenchmarkPlan>,
+}
+
+impl PacketTraffic {
+    /// Whether its rate is found in the trial.
+    pub fn is_searched(&self) -> bool {
+        self.search.is_some() || self.benchmark.is_some()
+    }
 }
 
 /// A search before the window, which then runs at the rate found or a share of it.
@@ -105,11 +120,17 @@ pub(super) fn asked(load: &LoadFile) -> Result<(PacketLoad, PacketTraffic), Load
     };
     let search = load.search.as_ref().map(|search| search::plan(search.get_ref(), load)).transpose()?;
     let workers = load.workers.as_ref().map_or(Ok(PacketThreads::ONE), PacketThreads::try_from)?;
-    let client = client(load, search.as_ref())?;
+    let frame = benchmark::frame(load)?;
+    let benchmark = load.benchmark.as_ref().map(|file| benchmark::plan(file.get_ref())).transpose()?;
+    let client = client(load, search.as_ref(), benchmark.is_some())?;
     workers.check_held(&client)?;
+    if let (Some(_), Protocol::Tcp | Protocol::Http) = (frame, protocol) {
+        return error(&["frame"], "frames of a size over another protocol than UDP", "write protocol = \"udp\"");
+    }
     let exchange = match protocol {
         Protocol::Tcp => tcp(load, plain(load)?)?,
         Protocol::Http => tcp(load, http(load, client.repeat.is_none())?)?,
+        Protocol::Udp if let Some(bytes) = frame => Exchange::Frames { bytes },
         Protocol::Udp => udp(load)?,
     };
     let traffic = PacketTraffic {
@@ -118,6 +139,8 @@ pub(super) fn asked(load: &LoadFile) -> Result<(PacketLoad, PacketTraffic), Load
         driver: value(&load.driver).unwrap_or_default(),
         workers,
         search,
+        frame,
+        benchmark,
     };
     Ok((PacketLoad { client, exchange }, traffic))
 }
@@ -137,8 +160,14 @@ fn addresses(key: &str, asked: &Option<Spanned<u32>>) -> Result<u32, LoadError> 
     }
 }
 
-fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadError> {
+/// `benchmarked`: the rate is that of a benchmark's trials.
+fn client(load: &LoadFile, search: Option<&SearchPlan>, benchmarked: bool) -> Result<Client, LoadError> {
     let given = value(&load.connections_per_second).map(PerSecond::get);
+    if benchmarked && given.is_some() {
+        let hint = "a benchmark finds the rates: remove it, or 'benchmark'";
+        return error(&["connections_per_second"], "a benchmark with a rate of its own", hint);
+    }
+    let given = given.or(benchmarked.then_some(1000.0));
     let searches = |what| search.filter(|search| search.of == what).map(|search| search.options.start);
     let rate = match (given, searches(SearchedRate::Connections)) {
         (Some(rate), None) | (None, Some(rate)) => rate,
@@ -166,8 +195,12 @@ fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadEr
             return error(&["interval"], "a flood with 'interval'", hint);
         }
     }
+    let stamped = load.frame.is_some();
+    // Frames of a size are one stream, unless more is asked for (RFC 2544, 11).
+    let ports = if stamped { STREAM_PORT..=STREAM_PORT } else { CLIENT_PORTS };
+    let is_flood = stamped || value(&load.flood) == Some(true);
     Ok(Client {
-        ports: value(&load.client_ports).map_or(CLIENT_PORTS, Into::into),
+        ports: value(&load.client_ports).map_or(ports, Into::into),
         server_ports: value(&load.server_ports).map_or(SERVER_PORTS, Into::into),
         load: Opening {
             ramp: value(&load.ramp).map_or(Duration::ZERO, |ramp| ramp.0),
@@ -177,7 +210,7 @@ fn client(load: &LoadFile, search: Option<&SearchPlan>) -> Result<Client, LoadEr
         },
         repeat: repeat(load)?,
         walk: if value(&load.hop) == Some(true) { TupleOrder::Hop } else { TupleOrder::Ports },
-        flood: (value(&load.flood) == Some(true)).then(Flood::default),
+        flood: is_flood.then(|| Flood { stamped, ..Flood::default() }),
     })
 }
 

@@ -118,6 +118,14 @@ impl Resolver<'_> {
             let phase = self.phase(scenario, phase.get_ref(), &has, &phases)?;
             phases.push(phase);
         }
+        if own.packets.as_ref().is_some_and(|packets| packets.benchmark.is_some()) {
+            let at = scenario.phase.first().map_or_else(|| scenario.id.span(), Spanned::span);
+            return Err(self.error(
+                at,
+                "phases of a benchmark, which has its own",
+                Some("remove the phases, or 'benchmark'"),
+            ));
+        }
         let programme = Programme { sample: Some(sample.unwrap_or(SAMPLE)), phases };
         let at = || scenario.phase.first().map_or_else(|| scenario.id.span(), Spanned::span);
         if programme.longest(Duration::ZERO) > PROGRAMME_MAX {

@@ -23,7 +23,10 @@ use super::load::{
 };
 use super::packets::{self, PortOf};
 use super::workers::Duts;
-use super::{Answer, AnswerClaim, QuickSearch, Repeat, RequestedLoad, Scenario, Suite, Timing, Traffic, TwinChoice};
+use super::{
+    Answer, AnswerClaim, PacketTraffic, QuickSearch, Repeat, RequestedLoad, Scenario, Suite, Timing, Traffic,
+    TwinChoice,
+};
 use crate::checks::Procedure;
 
 pub(super) fn resolve(file: &str, text: &str, purpose: Purpose) -> Result<Suite> {
@@ -198,8 +201,9 @@ impl Resolver<'_> {
     fn quick_search(&self, quick: &Spanned<Quick>, scenarios: &[Scenario]) -> Result<QuickSearch> {
         let Some(file) = &quick.get_ref().search else { return Ok(QuickSearch::default()) };
         let QuickSearchFile { step, precision } = *file.get_ref();
-        let mut searches = scenarios.iter().filter_map(|scenario| scenario.traffic.packets.as_ref()?.search).peekable();
-        if searches.peek().is_none() {
+        let packets = || scenarios.iter().filter_map(|scenario| scenario.traffic.packets.as_ref());
+        let searches = packets().filter_map(|packets| packets.search);
+        if !packets().any(PacketTraffic::is_searched) {
             let what = "quick has a search, and no load of the suite has";
             return Err(self.error(file.span(), what, Some("remove it")));
         }
@@ -313,11 +317,11 @@ impl Resolver<'_> {
             check_packets(file, traffic, &topology).map_err(|e| self.load_error(of, e))?;
         }
         if let Some((under, of)) = &under
-            && under.packets.as_ref().is_some_and(|packets| packets.search.is_some())
+            && under.packets.as_ref().is_some_and(PacketTraffic::is_searched)
         {
             let what = "a search under another load";
             return Err(self.error(
-                of.span_of(&ErrorLocation::Keys(&["search"])),
+                of.span_of(&ErrorLocation::Keys(&["search", "benchmark"])),
                 what,
                 Some("search with the scenario's own load"),
             ));
@@ -416,6 +420,8 @@ impl Resolver<'_> {
         if matches!(figure.metric, Metric::Limit | Metric::LimitHeld) && scenario.traffic.packets.is_some() {
             let is_held = figure.metric == Metric::LimitHeld;
             match searched {
+                None if !is_held
+                    && scenario.traffic.packets.as_ref().is_some_and(|packets| packets.benchmark.is_some()) => {}
                 Some(of) if (of == SearchedRate::Held) == is_held => {}
                 Some(of) => {
                     let what = format!("what is searched in scenario '{}' is {of}", scenario.id);

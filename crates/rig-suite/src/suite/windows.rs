@@ -10,7 +10,7 @@ use rig_load::plan::PlanError;
 use super::file::SuiteFile;
 use super::load::{LoadError, LoadSource};
 use super::resolve::{Resolver, Result};
-use super::{Scenario, Suite, Traffic};
+use super::{PacketTraffic, Scenario, Suite, Traffic};
 
 impl Traffic {
     /// Whether at least one of what each end sends falls into a window.
@@ -23,7 +23,7 @@ impl Scenario {
     /// Why nothing of a load may fall into a window; `None` when something does, and when the rate is searched for or a share of a
     /// limit, since it is known only in the trial.
     fn misses(&self, traffic: &Traffic, which: ScenarioLoad, window: Duration) -> Option<PlanError> {
-        if traffic.packets.as_ref().is_some_and(|packets| packets.search.is_some()) {
+        if traffic.packets.as_ref().is_some_and(PacketTraffic::is_searched) {
             return None;
         }
         let window = self.programme.longest(window);

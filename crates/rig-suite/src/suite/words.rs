@@ -20,6 +20,7 @@ impl fmt::Display for Repeat {
                 minutes(budget.time()),
                 budget.blocks
             ),
+            Self::Until(goal) if goal.min() == goal.max() => Self::Times(goal.min()).fmt(f),
             Self::Until(goal) => write!(
                 f,
                 "{} to {} trials, until {} % intervals are within {}",
@@ -157,11 +158,14 @@ fn packets(load: &PacketLoad, traffic: Option<&PacketTraffic>) -> Vec<String> {
     let name = match &load.exchange {
         Exchange::Tcp(tcp) if tcp.response.complete == MessageEnd::Http => "HTTP",
         Exchange::Tcp(_) => "TCP",
-        Exchange::Udp { .. } => "UDP",
+        Exchange::Udp { .. } | Exchange::Frames { .. } => "UDP",
     };
     let [request, response] = load.sizes();
     let search = traffic.and_then(|traffic| traffic.search.as_ref());
-    let mut parts = vec![if client.flood.is_some() {
+    let benchmark = traffic.and_then(|traffic| traffic.benchmark.as_ref());
+    let mut parts = vec![if let Exchange::Frames { bytes } = load.exchange {
+        format!("frames of {bytes} bytes one way, over {name}")
+    } else if client.flood.is_some() {
         format!("{name} flood, first packets only")
     } else {
         format!("{name} packets, requests of {}, responses of {}", bytes(request as u32), bytes(response as u32))
@@ -174,6 +178,10 @@ fn packets(load: &PacketLoad, traffic: Option<&PacketTraffic>) -> Vec<String> {
             if search.measure_at < 1.0 {
                 parts.push(format!("window at {} % of the limit", search.measure_at * 100.0));
             }
+        }
+        None if let Some(benchmark) = benchmark => parts.push(benchmark.to_string()),
+        None if matches!(load.exchange, Exchange::Frames { .. }) => {
+            parts.push(format!("{} frames/s", client.load.rate))
         }
         None => parts.push(format!("{} connections/s", client.load.rate)),
     }

@@ -31,6 +31,9 @@ pub struct Selection {
 impl Selection {
     pub fn of(args: &RunArgs) -> Result<Self, Failure> {
         let mut suite = Suite::load(&args.suite)?;
+        if let Some(path) = &args.path {
+            suite = suite.over(path)?;
+        }
         suite.check_datapaths(rig_datapaths::ALL)?;
         if !args.only.is_empty() {
             suite = suite.only(&args.only)?;

@@ -5,6 +5,7 @@ mod agent_processes;
 mod agents;
 mod attribution;
 mod bench;
+mod benchmark;
 mod dut;
 mod files;
 mod host;

@@ -83,7 +83,8 @@ fn floods_that_cannot_be_are_refused() {
             tcp.client.load.hold = None;
             let stride =
                 |&(first, count): &(&str, u32)| AddressStride { first: first.parse().unwrap(), step: 1, count };
-            tcp.client.flood = Some(Flood { destinations: destinations.iter().map(stride).collect() });
+            tcp.client.flood =
+                Some(Flood { destinations: destinations.iter().map(stride).collect(), ..Flood::default() });
             change(tcp);
         })
     };

@@ -286,7 +286,7 @@ pub fn udp_client() -> UdpClient {
 }
 
 pub fn udp_server() -> UdpServer {
-    UdpServer { server: Server { ports: 80..=80 }, response: b"pong!".into() }
+    UdpServer { server: Server { ports: 80..=80 }, response: b"pong!".into(), one_way: None }
 }
 
 pub fn client<F: Hosts>(service: Service) -> Config<F> {

@@ -262,7 +262,7 @@ fn a_flood_of_syns_goes_to_its_destinations_in_turn() {
     tcp.client.load = Load::new(1000.0);
     let stride = |first: [u8; 4], step, count| AddressStride { first: first.into(), step, count };
     let destinations = vec![stride([10, 5, 0, 1], 256, 3), stride([10, 6, 0, 9], 1, 1)];
-    tcp.client.flood = Some(Flood { destinations });
+    tcp.client.flood = Some(Flood { destinations, ..Flood::default() });
     let (passes, engine) = alone(client(Service::TcpClient(tcp)), 8 * MILLISECOND, MILLISECOND);
     let flows: Vec<_> = passes.concat();
     let expected = [[10, 5, 0, 1], [10, 5, 1, 1], [10, 5, 2, 1], [10, 6, 0, 9]].map(Ipv4Addr::from).repeat(2);

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rig_packet::{Config, Counters, Load, Payload, RequestRepeat, Service, UdpClient, UdpServer, V4, V6};
+use rig_packet::{
+    Config, Counters, Flood, Load, OneWay, Payload, RequestRepeat, Service, UdpClient, UdpServer, V4, V6,
+};
 use rig_wire::ethernet::Ethernet;
 use rig_wire::protocol;
 use rig_wire::udp::{self, Udp};
@@ -186,5 +188,68 @@ fn what_waits_at_the_end_is_counted() {
         let counters = rig.client.counters();
         // One that would close long after the end is left as it is, and that is no loss.
         assert_eq!((counters.sk_con(), counters.unfinished, counters.sk_err), (left, 0, 0), "{interval} ms");
+    }
+}
+
+/// A hundred frames of a size one way, of which the network drops some; what the server counted, and the frames.
+fn one_way<F: Hosts>(payload: u32, ahead: i64, lost: &'static [u64]) -> Rig<F> {
+    let mut udp = udp_client();
+    udp.client.load = Load::new(1000.0);
+    udp.client.ports = 49_184..=49_184;
+    udp.client.flood = Some(Flood { stamped: true, most: Some(100), ..Flood::default() });
+    udp.request = Payload::Filler(payload);
+    let server = UdpServer { one_way: Some(OneWay { clock_ahead_ns: ahead }), ..udp_server() };
+    let (a, b) = (client::<F>(Service::UdpClient(udp)), super::rig::server::<F>(Service::UdpServer(server)));
+    let dropping = Box::new(move |n, _: &[u8]| if lost.contains(&n) { FrameFate::Drop } else { FrameFate::Pass });
+    let mut rig = Rig::with_faults(a, b, Box::new(|_, _| FrameFate::Pass), dropping);
+    rig.run(SECOND, MILLISECOND);
+    rig
+}
+
+#[test]
+fn frames_one_way_are_counted_timed_and_not_answered() {
+    fn of<F: Hosts>(payload: u32, frame: u64) {
+        let rig = one_way::<F>(payload, 0, &[]);
+        let (sent, received) = (rig.client.counters(), rig.server.counters());
+        assert_eq!((sent.udp_tx, sent.bits_tx, sent.udp_rx), (100, 100 * frame * 8, 0), "{sent:?}");
+        assert_eq!((received.udp_rx, received.udp_tx, received.bad_rx, received.udp_drop), (100, 0, 0, 0));
+        let latencies = rig.server.latencies();
+        assert_eq!((latencies.transaction.count(), latencies.lost_before), (100, None));
+        assert!(latencies.transaction.percentile(0.0) >= Some(1), "none comes before it was sent");
+    }
+    // Without the frame check sequence: 64 bytes and 1518 on the wire.
+    of::<V4>(18, 60);
+    of::<V4>(1472, 1514);
+    of::<V6>(12, 74);
+}
+
+#[test]
+fn a_frame_that_is_missing_tells_when_it_was_lost() {
+    let whole = one_way::<V4>(18, 0, &[]);
+    let rig = one_way::<V4>(18, 0, &[10, 40, 41]);
+    assert_eq!(rig.server.counters().udp_rx, 97);
+    let times = |rig: &Rig<V4>| -> Vec<u64> {
+        let stamp = |frame: &Vec<u8>| u64::from_be_bytes(frame[42..50].try_into().unwrap());
+        rig.frames_of_client().iter().map(stamp).collect()
+    };
+    assert_eq!(rig.server.latencies().lost_before, Some(times(&whole)[42]));
+    // By the receiver's clock, behind which the sender's is.
+    let ahead = one_way::<V4>(18, -1_000_000_000, &[10, 40, 41]);
+    assert_eq!(ahead.server.latencies().lost_before, Some(times(&whole)[42] + 1_000_000_000));
+}
+
+#[test]
+fn a_datagram_without_room_for_time_and_number_is_dropped() {
+    let mut short = udp_client();
+    short.client.load = Load::new(1000.0);
+    short.client.flood = Some(Flood { most: Some(10), ..Flood::default() });
+    for bytes in [1, 8, 11] {
+        short.request = Payload::Filler(bytes);
+        let server = UdpServer { one_way: Some(OneWay::default()), ..udp_server() };
+        let (a, b) = (client::<V4>(Service::UdpClient(short.clone())), super::rig::server(Service::UdpServer(server)));
+        let mut rig = Rig::new(a, b);
+        rig.run(SECOND, MILLISECOND);
+        let counters = rig.server.counters();
+        assert_eq!((counters.udp_rx, counters.udp_drop, rig.server.latencies().transaction.count()), (10, 10, 0));
     }
 }

@@ -12,7 +12,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::super::file::Endpoints;
-use super::super::packets::{PacketThreadsFile, PortsFile, Protocol, SearchFile};
+use super::super::packets::{BenchmarkFile, PacketThreadsFile, PortsFile, Protocol, SearchFile};
 
 /// What is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -205,6 +205,13 @@ load_file! {
     launch: u16 => &[Packets];
     /// First packets only, no answer expected; false by default.
     flood: bool => &[Packets];
+    /// Bytes of each frame with its check sequence, 64 to 9018: datagrams of this size are sent one way, counted, and not answered; without it
+    /// each is answered. Each carries the time at which it was sent.
+    #[schemars(example = 512)]
+    frame: Bytes => &[Packets];
+    /// Benchmarks by a standard, with frames one way, in place of a rate; without it the load has the rate that it says.
+    #[schemars(example = serde_json::json!({ "standard": "rfc2544" }))]
+    benchmark: BenchmarkFile => &[Packets];
     /// Datagrams back to back; 1 by default.
     #[schemars(range(min = 1, max = 100))]
     pipeline: u16 => &[Packets];

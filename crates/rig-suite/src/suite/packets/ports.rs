@@ -6,10 +6,11 @@ use rig_load::record::End;
 use rig_packet::plan::{
     AnswerScope, BURST, Capture, Driver, GatewayPlan, Packets, PortPlan, Range, ThreadPlan, Timeline,
 };
-use rig_testbed::topology::{Endpoint, Endpoints, Family, NextHop, Pool, Topology, XdpHook, uplink};
+use rig_testbed::topology::{Endpoint, Endpoints, NextHop, Pool, Topology, XdpHook, uplink};
 use rig_testbed::{Dut, UPLINK};
 
 use super::super::load::{LoadError, error};
+use super::benchmark::check_frame;
 use super::{PacketLoad, PacketThreads, PacketTraffic};
 
 const HOP_LIMIT: u8 = 64;
@@ -41,10 +42,9 @@ impl PortOf<'_> {
 /// where the topology has no such end.
 pub fn at_port(load: &PacketLoad, traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>) -> Option<Packets> {
     let mtu = u16::try_from(topology.endpoint_mtu()).unwrap_or(u16::MAX);
-    let headers = if topology.family() == Family::Ipv4 { 40 } else { 60 };
     let which = if end.is_client { End::Connect } else { End::Listen };
     // Either end goes on for as long as the client needs.
-    let drain = load.service(End::Connect, mtu - headers).drain();
+    let drain = load.service(End::Connect, mtu, topology.family()).drain();
     let port = |lane: u32| {
         let (pool, far) = (topology.lane_pool(end.own, lane)?, topology.lane_pool(end.peer, lane)?);
         let local = if end.is_client { traffic.client_addresses } else { traffic.server_addresses };
@@ -83,7 +83,7 @@ pub fn at_port(load: &PacketLoad, traffic: &PacketTraffic, topology: &Topology, 
     };
     Some(Packets {
         ports: (0..topology.lanes()).map(port).collect::<Option<_>>()?,
-        service: load.service(which, mtu - headers),
+        service: load.service(which, mtu, topology.family()),
         capacity: None,
         course: Timeline { wait: Duration::ZERO, duration: end.lasts, drain },
     })
@@ -116,6 +116,7 @@ fn remote(traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>, lane: 
 
 /// Whether the path can carry the load; else why not, and what to do.
 pub(in crate::suite) fn check_path(traffic: &PacketTraffic, topology: &Topology) -> Result<(), LoadError> {
+    check_frame(traffic, topology)?;
     let queues = topology.wire().map_or(1, |wire| wire.queues);
     match (topology.path(), traffic.workers) {
         (path, workers) if path.is_of_three() => {

@@ -313,3 +313,59 @@ fn which_loads_of_suites_open_connections() {
     assert!(of_suite("balancer", "cps-balancer-1"));
     assert!(!of_suite("layers", "A"));
 }
+
+const FRAMES: &str = "protocol = \"udp\", frame = 512";
+
+#[test]
+fn frames_of_a_size_are_one_stream_of_that_size() {
+    let scenario = raw("protocol = \"udp\", frame = 1518, connections_per_second = 1000");
+    let [client, server] = ends(&scenario, &[0], &[[2; 6]]);
+    let (Service::UdpClient(client), Service::UdpServer(server)) = (client.service, server.service) else {
+        panic!("datagrams")
+    };
+    assert_eq!((client.request.len(), client.client.ports), (1472, 49_184..=49_184));
+    assert!(client.client.flood.is_some_and(|flood| flood.stamped) && server.one_way.is_some());
+}
+
+#[test]
+fn a_benchmark_is_by_its_standard_unless_told() {
+    let plan = |more: &str| {
+        let packets = raw(&format!("{FRAMES}, benchmark = {{ {more} }}")).traffic.packets.unwrap();
+        packets.benchmark.unwrap().in_windows(Duration::from_secs(60))
+    };
+    let rfc2544 = plan("standard = \"rfc2544\"");
+    assert_eq!((rfc2544.tests.len(), rfc2544.latency_trials, rfc2544.bursts), (5, 20, 50));
+    assert_eq!(rfc2544.deviations(), Vec::<String>::new());
+    let goal = rfc2544.goals[0];
+    assert_eq!((goal.loss_ratio, goal.exceed_ratio, goal.final_duration, goal.duration_sum), (0.0, 0.0, 60.0, 60.0));
+    let mlrsearch = plan("standard = \"mlrsearch\", tests = [\"latency\"], latency_trials = 3");
+    assert_eq!(mlrsearch.tests.len(), 2, "throughput always is");
+    assert_eq!(mlrsearch.goals.iter().map(|goal| goal.loss_ratio).collect::<Vec<_>>(), [0.0, 0.005]);
+    let own =
+        plan("standard = \"mlrsearch\", goals = [{ loss = \"1%\", exceed = \"20%\", trials = 3, width = \"2%\" }]");
+    assert_eq!((own.goals[0].duration_sum, own.goals[0].width), (180.0, 0.02));
+}
+
+#[test]
+fn benchmarks_that_cannot_be_made_are_refused() {
+    let with = |more: &str| format!("{FRAMES}, benchmark = {{ standard = \"rfc2544\"{more} }}");
+    for (load, words) in [
+        ("protocol = \"udp\", benchmark = { standard = \"rfc2544\" }".to_owned(), &["without a frame size"][..]),
+        (with(", bursts = 0"), &["bursts = 0", "1 to 1000"]),
+        (with(", burst = \"1ms\""), &["burst", "100ms to 10m"]),
+        (with(", goals = []"), &["0 goals"]),
+        (with(", goals = [{ loss = \"100%\" }]"), &["loss", "less than 100 %"]),
+        (with(", goals = [{ width = \"0%\" }]"), &["width"]),
+        (with(", tests = [\"jitter\"]"), &["unknown variant `jitter`"]),
+        (format!("{}, connections_per_second = 5", with("")), &["a rate of its own"]),
+        (format!("{}, hold = 5", with("")), &["'hold'", "one way"]),
+        (format!("{}, workers = 2", with("")), &["'workers'", "one worker"]),
+        ("protocol = \"udp\", frame = 63, connections_per_second = 5".to_owned(), &["63 bytes", "64 to 9018"]),
+        ("protocol = \"udp\", frame = 1519, connections_per_second = 5".to_owned(), &["1519 bytes", "at most 1518"]),
+        ("protocol = \"tcp\", frame = 64, connections_per_second = 5".to_owned(), &["another protocol than UDP"]),
+    ] {
+        refused("raw", &load, words);
+    }
+    let six = "protocol = \"udp\", frame = 64, connections_per_second = 5";
+    assert!(parse("raw", six).is_ok(), "of IPv6 it would be 78 bytes");
+}
