@@ -39,11 +39,11 @@ pub(in crate::suite) struct BenchmarkFile {
     /// rfc2544: throughput, latency, frame loss rate, back-to-back frames (RFC 9004) and system recovery. mlrsearch: the throughput at several
     /// loss ratios (RFC 9971).
     standard: Standard,
-    /// Which of them are made; throughput always is. All by default.
-    #[schemars(with = "Option<Vec<Test>>")]
+    /// Which of them are made, throughput always; all of rfc2544 and throughput of mlrsearch by default.
+    #[schemars(with = "Option<Vec<Test>>", example = ["latency", "frame-loss"])]
     tests: Option<Spanned<Vec<Test>>>,
-    /// What a load has to uphold, each with the highest load that does; by default what the standard says: of rfc2544 no loss in one trial,
-    /// of mlrsearch 0 and 0.5 % in at least half of 21 trials.
+    /// What a load has to uphold; of rfc2544 no loss in one trial, of mlrsearch 0 and 0.5 % in at least half of 21 trials by default.
+    #[schemars(example = serde_json::json!([{ "loss": "0.5%", "exceed": "50%", "trials": 21 }]))]
     goals: Option<Spanned<Vec<GoalFile>>>,
     /// How long a load is tried to find that it is too high; 1s by default. What is upheld is tried for whole windows.
     step: Option<Spanned<Span>>,
