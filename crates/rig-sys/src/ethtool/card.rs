@@ -46,6 +46,43 @@ struct EthtoolPause {
     transmit: u32,
 }
 
+/// `struct ethtool_ts_info`.
+#[repr(C)]
+#[derive(Default)]
+struct EthtoolTimestamps {
+    command: u32,
+    stamps: u32,
+    clock: i32,
+    rest: [u32; 8],
+}
+
+impl EthtoolTimestamps {
+    /// Who can stamp what, as `software receive transmit, hardware receive transmit by PHC 0`.
+    fn words(&self) -> String {
+        const DONE: [(&str, u32, u32, u32); 2] = [
+            (
+                "software",
+                libc::SOF_TIMESTAMPING_SOFTWARE,
+                libc::SOF_TIMESTAMPING_RX_SOFTWARE,
+                libc::SOF_TIMESTAMPING_TX_SOFTWARE,
+            ),
+            (
+                "hardware",
+                libc::SOF_TIMESTAMPING_RAW_HARDWARE,
+                libc::SOF_TIMESTAMPING_RX_HARDWARE,
+                libc::SOF_TIMESTAMPING_TX_HARDWARE,
+            ),
+        ];
+        let by = |(who, all, receive, transmit): (&str, u32, u32, u32)| {
+            let ways = [(receive, " receive"), (transmit, " transmit")];
+            let ways: String = ways.iter().filter(|(flag, _)| self.stamps & flag != 0).map(|(_, way)| *way).collect();
+            (self.stamps & all != 0 && !ways.is_empty()).then(|| format!("{who}{ways}"))
+        };
+        let words = DONE.into_iter().filter_map(by).collect::<Vec<_>>().join(", ");
+        if self.clock < 0 { words } else { format!("{words} by PHC {}", self.clock) }
+    }
+}
+
 /// Names and values for a reader, as `speed` and `25000 Mbit/s`; what is not told is not there.
 ///
 /// # Errors
@@ -91,6 +128,10 @@ fn by_driver(interface: &str) -> Vec<(&'static str, String)> {
         let [driver, version, firmware, bus] = info.texts();
         facts.extend([("driver", driver), ("driver's version", version), ("firmware", firmware), ("bus", bus)]);
     }
+    let mut timestamps = EthtoolTimestamps { command: 0x41, ..EthtoolTimestamps::default() };
+    if ioctl(interface, &mut timestamps).is_ok() {
+        facts.push(("timestamps", timestamps.words()));
+    }
     if let Ok((receive, transmit)) = queues(interface) {
         facts.push(("queues", format!("{receive} receive, {transmit} transmit")));
     }
@@ -130,12 +171,14 @@ mod tests {
             (36, 92, 16),
             "linux/ethtool.h"
         );
+        assert_eq!(size_of::<EthtoolTimestamps>(), 44, "linux/ethtool.h");
     }
 
     #[test]
     fn the_loopback_interface_has_a_driverless_card() {
         let told = card(&NetNs::of_current_thread().unwrap(), "lo").unwrap();
         assert_eq!(told.get("MTU").map(String::as_str), Some("65536 bytes"), "{told:?}");
+        assert!(told["timestamps"].starts_with("software receive"), "{told:?}");
         assert!(!told.contains_key("speed") && told["offloads on"].contains("tx-tcp-segmentation"), "{told:?}");
     }
 }
