@@ -328,6 +328,7 @@ impl ClientSession {
             load: client.clone(),
             phases: *phases,
             ceiling: None,
+            peer_clock_ns: 0,
         };
         self.actions.push_back(Action::Start(Box::new(plan)));
     }
@@ -500,7 +501,8 @@ impl ClientSession {
             let address = self.server;
             let role = Role::Listen { address, only_from: None };
             let (load, phases) = (self.test.server.clone(), self.test.phases);
-            WorkerPlan { name: String::new(), cpus: Vec::new(), role, load, phases, ceiling: None }.direction()
+            WorkerPlan { name: String::new(), cpus: Vec::new(), role, load, phases, ceiling: None, peer_clock_ns: 0 }
+                .direction()
         };
         if let Err(what) = records::check(&done, &self.test.server, &self.test.phases, direction) {
             return self.fail(format!("the server's record does not fit the test: {what}"));

@@ -63,6 +63,7 @@ pub fn trial(ends: &TestRecords, load: &Load, ordinal: u32, started_unix_ms: i64
         hosts: Vec::new(),
         calibration: None,
         clocks: Some(ends.clocks),
+        end_clocks: None,
         scenario: load.name().into(),
         ordinal,
         block: Some(ordinal),

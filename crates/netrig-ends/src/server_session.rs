@@ -266,6 +266,7 @@ impl ServerSession {
             load: ask.load,
             phases: ask.phases,
             ceiling: self.limits.ceiling(),
+            peer_clock_ns: 0,
         };
         if let Err(error) = plan.validate() {
             return self.refuse(&Refusal::Plan(error));

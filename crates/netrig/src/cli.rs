@@ -1,6 +1,7 @@
 //! The command line: what may be said, and which part does it.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -263,6 +264,13 @@ enum Command {
     /// A command before a trial, in the network namespace that this process is started in
     #[command(hide = true)]
     Inside { command: String },
+    /// How far the clocks of two nodes are apart: `answer` at an address of one, `ask` it from the other
+    #[command(hide = true)]
+    Clock {
+        #[arg(value_parser = ["answer", "ask"])]
+        what: String,
+        address: SocketAddr,
+    },
     /// Keeps a testbed open for `up`
     #[command(hide = true)]
     Hold {
@@ -312,6 +320,7 @@ impl Cli {
             Command::Host => command::host(),
             Command::Agent { name } => command::agent(&name),
             Command::Inside { command } => command::inside(&command),
+            Command::Clock { what, address } => command::clock(what == "answer", address),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),
         }
     }

@@ -363,10 +363,30 @@ pub fn first_byte<'a>(records: impl IntoIterator<Item = &'a TrialRecord>) -> His
     merged(workers.filter_map(|worker| worker.packets.as_ref()?.first_byte.as_ref()))
 }
 
-/// Delays of all datagrams that arrived at the side in the trials.
+/// Delays of all datagrams that arrived at the side in the trials, but for trials of which it is not known
+/// ([`hidden_delay_us`]).
 pub fn delay<'a>(records: impl IntoIterator<Item = &'a TrialRecord>, side: Side) -> Histogram {
-    let workers = records.into_iter().flat_map(|record| workers(record, side));
-    merged(workers.filter_map(|worker| worker.datagrams.as_ref()?.delay.as_ref()))
+    let known = records.into_iter().filter(|record| hidden_delay_us(record, side).is_none());
+    merged(known.flat_map(move |record| delays(record, side)))
+}
+
+fn delays(record: &TrialRecord, side: Side) -> impl Iterator<Item = &Histogram> {
+    workers(record, side).filter_map(|worker| worker.datagrams.as_ref()?.delay.as_ref())
+}
+
+/// The bound to which the clocks of a trial's ends are known, microseconds; 0 where they are one.
+pub fn clock_bound_us(record: &TrialRecord) -> f64 {
+    record.end_clocks.as_ref().map_or(0.0, |clocks| clocks.bound_ns as f64 / 1000.0)
+}
+
+/// The median that delays seem to have, microseconds, where that is less than the bound of the clocks: they say nothing then.
+pub fn hidden_delay_us(record: &TrialRecord, side: Side) -> Option<f64> {
+    let bound = clock_bound_us(record);
+    if bound == 0.0 {
+        return None;
+    }
+    let median = merged(delays(record, side)).percentile(50.0)? as f64 / 1000.0;
+    (median < bound).then_some(median)
 }
 
 fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram>) -> Histogram {

@@ -5,6 +5,7 @@ mod benchmark;
 mod calibration;
 pub mod certainty;
 mod clocks;
+mod end_clocks;
 mod environment;
 mod flag;
 mod layers;
@@ -19,6 +20,7 @@ use std::fmt;
 pub use self::ab_run::AbRun;
 pub use self::benchmark::BenchmarkRecord;
 pub use self::clocks::Clocks;
+pub use self::end_clocks::{EndClocks, OffsetReading};
 pub use self::environment::{LOAD_AVERAGE, described, gibibytes};
 pub use self::flag::{Flag, TwoMachineFlag};
 pub use self::layers::{CpuTimeOwner, Kind, LayerSamples, LayersRecord, NodeLayers};
@@ -113,6 +115,9 @@ pub struct TrialRecord {
     /// The server's clock as the client knew it, of a test between two machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<Clocks>,
+    /// How far the clocks of the load's ends were apart, where their nodes were on two machines of a suite.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_clocks: Option<EndClocks>,
     /// What its scenario had set on the testbed, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
@@ -186,6 +191,9 @@ pub struct HostRecord {
     /// how far the clocks went apart meanwhile.
     pub clock_at_begin: ClockOffset,
     pub clock_at_end: ClockOffset,
+    /// The first by questions to the host alone, where the load's own path told it better.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_at_begin: Option<ClockOffset>,
 }
 
 /// One phase of the window. What its workers counted is in [`WorkerRecord::phases`], in the same order; where there is but
@@ -325,6 +333,7 @@ impl TrialRecord {
             before: Vec::new(),
             calibration: None,
             clocks: None,
+            end_clocks: None,
             frames: None,
             flags: Vec::new(),
         })

@@ -376,6 +376,7 @@ mod tests {
             block: None,
             calibration: None,
             clocks: None,
+            end_clocks: None,
             started_unix_ms: 0,
             setup_us: 0,
             teardown_us: 0,

@@ -56,6 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             load: Load::TcpStream(stream.clone()),
             phases,
             ceiling: None,
+            peer_clock_ns: 0,
         };
         Worker::here(plan, || {
             Command::new(std::env::current_exe()?.with_file_name("worker"))

@@ -9,6 +9,7 @@
 pub mod command;
 pub mod driver;
 mod engine;
+pub mod exchange;
 mod greeting;
 mod listener;
 pub mod plan;

@@ -41,6 +41,14 @@ pub struct WorkerPlan {
     /// TCP stream no faster than 9/8 of it, and fails when a stream of datagrams comes faster. `None`: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling: Option<u64>,
+    /// What is to be added to a time of the peer's CLOCK_MONOTONIC to have that of this worker's: 0 on one machine.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub peer_clock_ns: i64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(ns: &i64) -> bool {
+    *ns == 0
 }
 
 impl WorkerPlan {

@@ -268,8 +268,9 @@ mod tests {
             cool_down,
             interval,
         });
-        let plan = (".*", any::<Vec<u32>>(), role, load, phases).prop_map(|(name, cpus, role, load, phases)| {
-            Order::Plan(WorkerPlan { name, cpus, role, load, phases, ceiling: None }.into())
+        let plan = (".*", any::<Vec<u32>>(), role, load, phases, any::<i64>());
+        let plan = plan.prop_map(|(name, cpus, role, load, phases, peer_clock_ns)| {
+            Order::Plan(WorkerPlan { name, cpus, role, load, phases, ceiling: None, peer_clock_ns }.into())
         });
         let what =
             prop_oneof![(0.0..1e12).prop_map(CommandAction::Rate), Just(CommandAction::Mark), Just(CommandAction::End)];

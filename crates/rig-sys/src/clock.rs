@@ -15,6 +15,40 @@ pub fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// How much CLOCK_REALTIME shows more than CLOCK_MONOTONIC. It stays the same until somebody sets the former: both run at one
+/// rate, also where that is steered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RealtimeAhead {
+    pub ns: i64,
+    /// The true difference is not further from `ns` than this.
+    pub bound_ns: u64,
+}
+
+impl RealtimeAhead {
+    /// The best of a few readings.
+    pub fn read() -> Self {
+        const READINGS: usize = 4;
+        let read = || {
+            let before = monotonic_ns();
+            let now = clock_gettime(ClockId::Realtime);
+            let took = monotonic_ns().saturating_sub(before);
+            let now = now.tv_sec as i64 * 1_000_000_000 + now.tv_nsec as i64;
+            Self { ns: now - (before + took / 2) as i64, bound_ns: took.div_ceil(2) }
+        };
+        (1..READINGS).fold(read(), |best, _| Some(read()).filter(|next| next.bound_ns < best.bound_ns).unwrap_or(best))
+    }
+
+    /// A time of CLOCK_REALTIME by CLOCK_MONOTONIC.
+    pub fn monotonic(self, realtime_ns: u64) -> u64 {
+        realtime_ns.saturating_add_signed(self.ns.saturating_neg())
+    }
+
+    /// Whether nobody set CLOCK_REALTIME between this reading and `other`.
+    pub fn agrees(self, other: Self) -> bool {
+        self.ns.abs_diff(other.ns) <= self.bound_ns + other.bound_ns
+    }
+}
+
 /// Sleeps until `deadline_ns` of CLOCK_MONOTONIC; returns at once when it has passed.
 pub fn sleep_until(deadline_ns: u64) {
     let deadline = Timespec { tv_sec: (deadline_ns / 1_000_000_000) as _, tv_nsec: (deadline_ns % 1_000_000_000) as _ };

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorContext, Result};
 mod datagram;
 mod interface;
 mod option;
+mod timestamp;
 mod zerocopy;
 mod zone;
 
@@ -19,6 +20,7 @@ pub use self::datagram::{
 };
 pub use self::interface::interface_of;
 pub(crate) use self::option::set_option;
+pub use self::timestamp::{receive_stamped, sent_stamp, stamp_datagrams};
 pub use self::zerocopy::ZeroCopy;
 pub use self::zone::{AddressError, LinkLocalInterfaces, NamedAddress, ZonedAddress, parse_address, resolve};
 

@@ -85,7 +85,7 @@ impl TwoNodeTestbed {
         let worker = |endpoint: &Endpoint, role| -> Result<Worker<'_>> {
             let (place, cpus) = self.place(endpoint)?;
             let (name, cpus) = (endpoint.to_string(), cpus.as_slice().to_vec());
-            let plan = WorkerPlan { name, cpus, role, load: load.clone(), phases, ceiling: None };
+            let plan = WorkerPlan { name, cpus, role, load: load.clone(), phases, ceiling: None, peer_clock_ns: 0 };
             let spawn = move || {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
                 command.arg("worker").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

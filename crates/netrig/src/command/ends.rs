@@ -265,7 +265,7 @@ fn check(test: &Test) -> Result<(), Failure> {
     ];
     for (role, load, cpus) in roles {
         let (load, cpus) = (load.clone(), cpus.clone());
-        WorkerPlan { name: NAME.into(), cpus, role, load, phases: test.phases, ceiling: None }
+        WorkerPlan { name: NAME.into(), cpus, role, load, phases: test.phases, ceiling: None, peer_clock_ns: 0 }
             .validate()
             .or_exit(Exit::BadInput)?;
     }

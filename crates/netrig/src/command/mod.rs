@@ -17,7 +17,8 @@ pub mod run;
 pub mod schema;
 pub mod suites;
 
-use std::io;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_cli::streams::tell;
 use rig_load::driver::Cancel;
+use rig_load::exchange;
 use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
 use rig_sys::{advice, netns, process, signal};
@@ -88,6 +90,19 @@ pub fn inside(command: &str) -> Result<Exit, Failure> {
         true => Ok(Exit::Done),
         false => Err(Failure::new(Exit::Failed, anyhow!("`{command}` failed: {status}"))),
     }
+}
+
+/// The body of the hidden `clock` subcommand. Who answers says `ready` and ends with its standard input; who asks says what it found, a
+/// [`PathOffset`](exchange::PathOffset) or `null`.
+pub fn clock(answers: bool, address: SocketAddr) -> Result<Exit, Failure> {
+    let ready = || writeln!(io::stdout(), "ready");
+    let done = if answers {
+        exchange::answer(address, io::stdin(), ready)
+    } else {
+        exchange::ask(address).and_then(|found| writeln!(io::stdout(), "{}", serde_json::json!(found)))
+    };
+    done.with_context(|| format!("exchange times at {address}")).or_exit(Exit::Failed)?;
+    Ok(Exit::Done)
 }
 
 /// Makes sure that this process may create namespaces, by way of a user namespace if need be, and hold many of them

@@ -369,8 +369,14 @@ figures! {
         unit: US,
         policy: LESS,
         formula: |trial, side, of| super::statistic(&super::delay([trial], side), of),
+        reading: |trial, value| {
+            let bound = super::clock_bound_us(trial);
+            Reading { value, resolution: Resolution { below: bound, above: bound }, bound: None }
+        },
         decimals: 1,
-        meaning: "for udp-stream, from sending to receiving; only if both ends read the same clock",
+        formula_words: Some(("received - sent - offset of the receiver's clock", "RFC 7679, 3.4")),
+        meaning: "for udp-stream, from sending to receiving, known to the bound of both ends' clocks; only where that is below the median, \
+                  and not between two machines by `netrig udp`",
         ..ARRIVED
     };
     /// Payload of the load that runs beside the scenario's own, where it arrives, bits per second.

@@ -150,6 +150,8 @@ pub(crate) struct LoadProgress {
     times: OnceLock<Times>,
     /// Payload bytes per second that each load thread may move.
     ceiling: Option<u64>,
+    /// What a time of the peer's clock lacks to be one of this process's.
+    peer_clock_ns: i64,
     /// Rung when the load stops, for threads that wait for more than a socket.
     pub(crate) stop: EventFd,
     /// Commands that have come, so that a thread reads one word that is written with each of them only.
@@ -178,12 +180,23 @@ impl LoadProgress {
             phase: AtomicU8::new(WAITING),
             times: OnceLock::new(),
             ceiling,
+            peer_clock_ns: 0,
             stop: EventFd::new()?,
             heard: AtomicUsize::new(0),
             commands: Mutex::default(),
             news: EventFd::new()?,
             recent: Mutex::default(),
         })
+    }
+
+    /// With a peer whose clock shows so much less.
+    pub(crate) fn with_peer_clock(self, peer_clock_ns: i64) -> Self {
+        Self { peer_clock_ns, ..self }
+    }
+
+    /// What is to be added to a time of the peer's clock.
+    pub(crate) fn peer_clock_ns(&self) -> i64 {
+        self.peer_clock_ns
     }
 
     /// Tells the load threads. Parked threads have to be unparked.

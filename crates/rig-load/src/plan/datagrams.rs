@@ -30,8 +30,8 @@ pub struct Datagrams {
     /// Upper limit of payload bytes per second for each sending thread. `None`: as fast as the socket takes them.
     pub throttle: Option<u64>,
     pub pacing: Pacing,
-    /// Both ends read the same CLOCK_MONOTONIC, because they run on one machine: the time from sending to receiving
-    /// means something.
+    /// Both ends read the same CLOCK_MONOTONIC, because they run on one machine, or know how far theirs are apart
+    /// ([`WorkerPlan::peer_clock_ns`](super::WorkerPlan::peer_clock_ns)): the time from sending to receiving means something.
     pub shared_clock: bool,
     /// SO_SNDBUF in bytes, as asked for. `None`: kernel's default.
     pub send_buffer: Option<u32>,

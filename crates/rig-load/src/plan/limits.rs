@@ -269,7 +269,15 @@ mod tests {
         change(&mut stream);
         let second = Duration::from_secs(1);
         let phases = Phases { warm_up: second, window: second, cool_down: Duration::ZERO, interval: second };
-        WorkerPlan { name: "a".into(), cpus: vec![0, 1], role, load: Load::TcpStream(stream), phases, ceiling: None }
+        WorkerPlan {
+            name: "a".into(),
+            cpus: vec![0, 1],
+            role,
+            load: Load::TcpStream(stream),
+            phases,
+            ceiling: None,
+            peer_clock_ns: 0,
+        }
     }
 
     fn listen() -> Role {

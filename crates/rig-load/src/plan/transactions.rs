@@ -117,7 +117,8 @@ mod tests {
         let second = Duration::from_secs(1);
         let phases = Phases { warm_up: second, window: second, cool_down: second, interval: second };
         let role = Role::Connect { to: ([127, 0, 0, 1], 0).into() };
-        WorkerPlan { name: "a".into(), cpus: vec![], role, load: kind(load), phases, ceiling: None }.validate()
+        WorkerPlan { name: "a".into(), cpus: vec![], role, load: kind(load), phases, ceiling: None, peer_clock_ns: 0 }
+            .validate()
     }
 
     #[track_caller]

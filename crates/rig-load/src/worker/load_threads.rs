@@ -64,19 +64,20 @@ impl LoadThreads {
         direction: Direction,
         is_udp: bool,
     ) -> Result<Self, WorkerError> {
-        Self::within(connections, direction, is_udp, None)
+        Self::within(connections, direction, is_udp, None, 0)
     }
 
-    /// One whose threads may each move no more than `ceiling` bytes per second.
+    /// One whose threads may each move no more than `ceiling` bytes per second, with a peer whose clock shows so much less.
     fn within(
         connections: &Arc<[Connection]>,
         direction: Direction,
         is_udp: bool,
         ceiling: Option<u64>,
+        peer_clock_ns: i64,
     ) -> Result<Self, WorkerError> {
         let eventfd = || "create an eventfd".into();
         let shared = Arc::new(SharedState {
-            progress: LoadProgress::new(ceiling).failing(eventfd)?,
+            progress: LoadProgress::new(ceiling).failing(eventfd)?.with_peer_clock(peer_clock_ns),
             event_fd: EventFd::new().failing(eventfd)?,
             ready: AtomicU32::new(0),
             finished: AtomicU32::new(0),
@@ -94,7 +95,8 @@ impl LoadThreads {
     ) -> Result<Self, WorkerError> {
         let threads = u64::from(plan.load.shape().0.max(1));
         let share = plan.ceiling.map(|ceiling| (ceiling / threads).max(1));
-        let mut load_threads = Self::within(connections, plan.direction(), plan.load.is_udp(), share)?;
+        let mut load_threads =
+            Self::within(connections, plan.direction(), plan.load.is_udp(), share, plan.peer_clock_ns)?;
         match &plan.load {
             Load::Packets(_) | Load::Idle => {}
             Load::TcpRr(load) => {

@@ -8,8 +8,8 @@ use rig_suite::suite::{Form, Layout, LayoutColumn, Published};
 use rig_verdict::judge;
 use rig_verdict::view::{Certainty, RunView, ScenarioView};
 
-use super::accounting;
 use super::sheets::{self, Sheet};
+use super::{accounting, clocks};
 use super::{decimals, flames, latency, mean, name, netperf, overview, shown, unit, workers};
 use crate::document::{
     Axis, BarGroup, Bars, Block, Cell, Chart, Column, Interval, Label, Number, Row, Stacked, StackedRow, Table,
@@ -294,7 +294,7 @@ pub(super) fn remarks<'a>(scenarios: impl Iterator<Item = (String, &'a ScenarioV
             Certainty::Unfinished => Some("the run ended before the figures were certain".to_owned()),
             Certainty::Fixed | Certainty::Reached => None,
         };
-        for remark in scenario.notes.iter().cloned().chain(missed) {
+        for remark in scenario.notes.iter().cloned().chain(missed).chain(clocks::of_delays(scenario)) {
             match remarks.iter_mut().find(|(text, _)| *text == remark) {
                 Some((_, heads)) => heads.push(head.clone()),
                 None => remarks.push((remark, vec![head.clone()])),

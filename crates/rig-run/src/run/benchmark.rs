@@ -66,7 +66,8 @@ impl Trials {
                 self.stream(stage, scenario, stream, phases, interim)?
             }
         };
-        let clock_bound_ns = stage.clocks.between(&scenario.traffic).bound_ns;
+        let ends = scenario.traffic.pairs.first();
+        let clock_bound_ns = ends.map_or(0, |(from, to)| stage.clocks.between(&to.node, &from.node).bound_ns);
         Ok((observed, BenchmarkRecord { frame, plan: benchmark, max, clock_bound_ns, results }))
     }
 

@@ -1,13 +1,20 @@
 //! The clocks of the machines that a testbed stands on.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::Result;
-use rig_facts::record::HostRecord;
-use rig_suite::suite::Traffic;
+use anyhow::{Context, Result, bail};
+use rig_facts::record::{EndClocks, HostRecord, OffsetReading};
+use rig_load::exchange::PathOffset;
+use rig_sys::clock::monotonic_ns;
+use rig_sys::piped::PipedProcess;
 use rig_testbed::Testbed;
-use rig_testbed::host::{ClockOffset, Host};
-use rig_testbed::topology::Node;
+use rig_testbed::host::{ClockOffset, Host, Program};
+use rig_testbed::topology::{Endpoint, Node};
+
+use super::pairs::PORT;
 
 /// How much longer than here the start command may take to reach the workers of another host, besides the delay that its clock's
 /// bound tells of.
@@ -19,21 +26,68 @@ pub(super) struct Clocks {
     /// Of that by which the host has its marks.
     of_marks: ClockOffset,
     /// Of each node's machine, where they are several.
-    of_nodes: Vec<(String, ClockOffset)>,
+    of_nodes: Vec<NodeClock>,
+    /// Of the ends of the load, where they are on two of these.
+    of_ends: Option<Ends>,
+}
+
+#[derive(Debug)]
+struct NodeClock {
+    node: String,
+    /// By questions to its host.
+    asked: ClockOffset,
+    /// By which times are converted.
+    used: ClockOffset,
+}
+
+#[derive(Debug)]
+struct Ends {
+    from: Endpoint,
+    to: Endpoint,
+    at_begin: OffsetReading,
 }
 
 impl Clocks {
     /// Those of a testbed's host.
     pub fn of(testbed: &Testbed<'_>) -> Result<Self> {
         let (host, nodes) = (testbed.host(), testbed.topology().nodes());
-        let of_node = |node: &Node| Some(host.member_of(&node.name)?.clock().map(|clock| (node.name.clone(), clock)));
+        let of_node = |node: &Node| {
+            let clock = host.member_of(&node.name)?.clock();
+            Some(clock.map(|asked| NodeClock { node: node.name.clone(), asked, used: asked }))
+        };
         let of_nodes = nodes.iter().filter_map(of_node).collect::<Result<Vec<_>>>()?;
         // Where they are several, marks are by the runner's own clock, as far as the worst of theirs is known.
-        let of_marks = match of_nodes.iter().map(|(_, clock)| clock.bound_ns).max() {
+        let of_marks = match of_nodes.iter().map(|clock| clock.asked.bound_ns).max() {
             Some(bound_ns) => ClockOffset { ns: 0, bound_ns },
             None => host.clock()?,
         };
-        Ok(Self { of_marks, of_nodes })
+        Ok(Self { of_marks, of_nodes, of_ends: None })
+    }
+
+    /// With what the path of a load between these ends tells, before there is any, if their nodes are on two machines: the window is the same
+    /// at both ends as far as the better of both ways knows.
+    pub fn over_path(mut self, testbed: &Testbed<'_>, ends: Option<&(Endpoint, Endpoint)>) -> Self {
+        let Some((from, to)) = ends else { return self };
+        let index = |end: &Endpoint| self.of_nodes.iter().position(|clock| clock.node == end.node);
+        let (Some(one), Some(other)) = (index(from), index(to)) else { return self };
+        if one == other {
+            return self;
+        }
+        let asked = self.of_nodes[one].asked.to(self.of_nodes[other].asked);
+        // What is not to be had costs no trial: the record says that it is not there.
+        let path = exchange(testbed, from, to).ok().flatten();
+        let at_begin = OffsetReading { at_ns: monotonic_ns(), path, asked };
+        if let Some(path) = path.filter(|path| path.bound_ns < asked.bound_ns) {
+            // The one that is known better stays, and the other follows.
+            let path = ClockOffset { ns: path.ns, bound_ns: path.bound_ns };
+            if self.of_nodes[one].asked.bound_ns <= self.of_nodes[other].asked.bound_ns {
+                self.of_nodes[other].used = self.of_nodes[one].asked.plus(path);
+            } else {
+                self.of_nodes[one].used = self.of_nodes[other].asked.plus(path.reversed());
+            }
+        }
+        self.of_ends = Some(Ends { from: from.clone(), to: to.clone(), at_begin });
+        self
     }
 
     /// A time of the host's marks by the runner's clock.
@@ -43,23 +97,19 @@ impl Clocks {
 
     /// That of a node's machine.
     pub fn of_node(&self, node: &str) -> ClockOffset {
-        self.of_nodes.iter().find(|(name, _)| name == node).map_or(self.of_marks, |(_, clock)| *clock)
+        self.of_nodes.iter().find(|clock| clock.node == node).map_or(self.of_marks, |clock| clock.used)
     }
 
-    /// The clock of the end of a load's first pair that connects, against that of the end that listens.
-    pub fn between(&self, traffic: &Traffic) -> ClockOffset {
-        let Some((from, to)) = traffic.pairs.first() else { return ClockOffset::NONE };
-        self.apart(&from.node, &to.node)
-    }
-
-    /// A node's clock against another's.
-    pub fn apart(&self, one: &str, other: &str) -> ClockOffset {
-        let is_one = !self.of_nodes.iter().any(|(name, _)| name == one || name == other);
-        if is_one || one == other {
-            return ClockOffset::NONE;
+    /// What is to be added to a time of the one node's clock to have that of the other's, as it was when the load began.
+    pub fn between(&self, from: &str, to: &str) -> ClockOffset {
+        let of = |node: &str| self.of_nodes.iter().find(|clock| clock.node == node);
+        let (Some(one), Some(other)) = (of(from), of(to)) else { return ClockOffset::NONE };
+        match &self.of_ends {
+            _ if from == to => ClockOffset::NONE,
+            Some(ends) if (&*ends.from.node, &*ends.to.node) == (from, to) => ends.at_begin.best(),
+            Some(ends) if (&*ends.from.node, &*ends.to.node) == (to, from) => ends.at_begin.best().reversed(),
+            _ => one.asked.to(other.asked),
         }
-        let (one, other) = (self.of_node(one), self.of_node(other));
-        ClockOffset { ns: one.ns.saturating_sub(other.ns), bound_ns: one.bound_ns.saturating_add(other.bound_ns) }
     }
 
     /// How much longer than here the start command may take to reach all workers.
@@ -73,18 +123,56 @@ impl Clocks {
     /// The host of all nodes, unless they are the runner's own or each has its own, with its clock now, when the trial has ended.
     pub fn host(&self, host: &dyn Host) -> Result<Option<HostRecord>> {
         let is_one = host.local().is_none() && host.members().is_empty();
-        is_one.then(|| record(host, self.of_marks)).transpose()
+        is_one.then(|| record(host, self.of_marks, None)).transpose()
     }
 
     /// That of each node, where they are several.
     pub fn hosts(&self, host: &dyn Host) -> Result<Vec<(String, HostRecord)>> {
-        let of_node = |(node, clock): &(String, ClockOffset)| {
-            Some(record(host.member_of(node)?, *clock).map(|record| (node.clone(), record)))
+        let of_node = |NodeClock { node, asked, used }: &NodeClock| {
+            let is_better = asked != used;
+            let record = record(host.member_of(node)?, *used, is_better.then_some(*asked));
+            Some(record.map(|record| (node.clone(), record)))
         };
         self.of_nodes.iter().filter_map(of_node).collect()
     }
+
+    /// Those of the load's ends, where they are on two machines, once it has ended.
+    pub fn of_ends(&self, testbed: &Testbed<'_>) -> Result<Option<EndClocks>> {
+        let Some(Ends { from, to, at_begin }) = &self.of_ends else { return Ok(None) };
+        let now = |end: &Endpoint| testbed.host().member_of(&end.node).context("find the host of an end")?.clock();
+        let asked = now(from)?.to(now(to)?);
+        // Who did not answer then does not now.
+        let path = at_begin.path.and_then(|_| exchange(testbed, from, to).ok().flatten());
+        let at_end = OffsetReading { at_ns: monotonic_ns(), path, asked };
+        Ok(Some(EndClocks::between(&from.node, &to.node, at_begin, &at_end)))
+    }
 }
 
-fn record(host: &dyn Host, clock_at_begin: ClockOffset) -> Result<HostRecord> {
-    Ok(HostRecord { name: host.name().to_owned(), clock_at_begin, clock_at_end: host.clock()? })
+fn record(host: &dyn Host, clock_at_begin: ClockOffset, asked_at_begin: Option<ClockOffset>) -> Result<HostRecord> {
+    Ok(HostRecord { name: host.name().to_owned(), clock_at_begin, clock_at_end: host.clock()?, asked_at_begin })
+}
+
+/// Exchanges times between the ends of a load, at the address and the port that it will have: what lets the load through lets these
+/// through, too. `None` where they are not answered.
+fn exchange(testbed: &Testbed<'_>, from: &Endpoint, to: &Endpoint) -> Result<Option<PathOffset>> {
+    let address = testbed.topology().address(to).with_context(|| format!("find the address of {to}"))?;
+    let address = SocketAddr::from((address, PORT)).to_string();
+    let start =
+        |end: &Endpoint, what| testbed.host().start(&end.to_string(), &Program::netrig(&["clock", what, &address]));
+    let PipedProcess { stdin, stdout, mut life, .. } = start(to, "answer")?;
+    let asked = (|| {
+        let mut ready = String::new();
+        BufReader::new(File::from(stdout)).read_line(&mut ready).context("hear of who answers")?;
+        if ready != "ready\n" {
+            bail!("{to} cannot answer at {address}");
+        }
+        let PipedProcess { stdout, mut life, .. } = start(from, "ask")?;
+        let mut found = String::new();
+        File::from(stdout).read_to_string(&mut found).context("hear of who asks")?;
+        life.wait().context("wait for who asks")?;
+        serde_json::from_str(&found).with_context(|| format!("read what {from} found out"))
+    })();
+    drop(stdin);
+    life.wait().context("wait for who answers")?;
+    asked
 }

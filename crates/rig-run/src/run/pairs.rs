@@ -17,7 +17,7 @@ use rig_testbed::{Dut, Testbed};
 use super::clocks::Clocks;
 
 /// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
-const PORT: u16 = 5001;
+pub(super) const PORT: u16 = 5001;
 /// The port of the background load, which may end at the same endpoint as the measured load.
 const BACKGROUND_PORT: u16 = 5002;
 
@@ -44,18 +44,19 @@ impl<'a> WorkerPlacement<'a> {
             let [listening, connecting] =
                 if loaded { placed(self, traffic, from, to)? } else { [Load::Idle, Load::Idle] };
             Ok(WorkerPair {
-                listen: self.worker(to, listen, listening, background)?,
-                connect: self.worker(from, connect, connecting, background)?,
+                listen: self.worker([to, from], listen, listening, background)?,
+                connect: self.worker([from, to], connect, connecting, background)?,
             })
         });
         pairs.collect()
     }
 
-    fn worker(self, end: &Endpoint, role: Role, load: Load, background: bool) -> Result<Worker<'a>> {
+    fn worker(self, [end, peer]: [&Endpoint; 2], role: Role, load: Load, background: bool) -> Result<Worker<'a>> {
         let Self { testbed, clocks, phases, .. } = self;
         let cpus = testbed.cpus_of(end).with_context(|| format!("find endpoint {end}"))?.as_slice().to_vec();
         let space = end.to_string();
-        let plan = WorkerPlan { name: space.clone(), cpus, role, load, phases, ceiling: None };
+        let peer_clock_ns = clocks.between(&peer.node, &end.node).ns;
+        let plan = WorkerPlan { name: space.clone(), cpus, role, load, phases, ceiling: None, peer_clock_ns };
         let spawn = move || -> io::Result<PipedProcess> {
             let started = testbed.host().start(&space, &Program::netrig(&["worker"]));
             started.map_err(|error| io::Error::other(in_words(&error)))
@@ -84,7 +85,7 @@ fn placed(placing: WorkerPlacement<'_>, traffic: &Traffic, from: &Endpoint, to: 
             let placed = at_port(load, needs, topology, &port);
             let mut placed = placed.with_context(|| format!("find the addresses of {own}"))?;
             if let Service::UdpServer(UdpServer { one_way: Some(one_way), .. }) = &mut placed.service {
-                one_way.clock_ahead_ns = clocks.apart(&from.node, &to.node).ns;
+                one_way.clock_ahead_ns = clocks.between(&to.node, &from.node).ns;
             }
             Ok(placed)
         })

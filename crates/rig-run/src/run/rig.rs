@@ -220,7 +220,8 @@ impl Trials {
         timing: &Timing,
         interim: &mut dyn FnMut(&str, &Sample),
     ) -> Result<TrialRecord> {
-        let (agents, clocks) = (Agents::none(), Clocks::of(testbed)?);
+        let (agents, clocks) =
+            (Agents::none(), Clocks::of(testbed)?.over_path(testbed, scenario.traffic.pairs.first()));
         self.trial_with(Stage::new(testbed, &agents, &clocks), scenario, None, ordinal, timing, interim)
     }
 
@@ -264,6 +265,7 @@ impl Trials {
         let mut record = TrialRecord {
             host: clocks.host(host)?,
             hosts: clocks.hosts(host)?,
+            end_clocks: clocks.of_ends(stage.testbed)?,
             calibration: None,
             clocks: None,
             search,
@@ -590,7 +592,7 @@ impl Trials {
         let (testbed, agents) = self.build(host, scenario)?;
         let setup = building.elapsed();
         before::carry_out(testbed.host(), &scenario.before, &self.cancel)?;
-        let clocks = Clocks::of(&testbed)?;
+        let clocks = Clocks::of(&testbed)?.over_path(&testbed, scenario.traffic.pairs.first());
         let stage = Stage::new(&testbed, &agents, &clocks);
         let made = self.trial_with(stage, scenario, generator, ordinal, timing, interim);
         // A load that nothing carries any more fails, too.

@@ -247,6 +247,7 @@ pub(super) fn validate(connect: &Load, listen: &Load) -> Result<(), LoadError> {
             load: load.clone(),
             phases: Phases { warm_up: second, window: ANY_WINDOW, cool_down: second, interval: second },
             ceiling: None,
+            peer_clock_ns: 0,
         };
         plan.validate().map_err(|e| LoadError::of_plan(end, &e))?;
     }

@@ -42,6 +42,22 @@ impl ClockOffset {
         host_ns.saturating_add_signed(self.ns.saturating_neg())
     }
 
+    /// The offset of that clock of which `other` is the offset, to the clock of which this one is.
+    pub fn to(self, other: Self) -> Self {
+        other.plus(self.reversed())
+    }
+
+    /// The offset of a clock that is `further` from the one of which this is the offset.
+    pub fn plus(self, further: Self) -> Self {
+        let bound_ns = self.bound_ns.saturating_add(further.bound_ns);
+        Self { ns: self.ns.saturating_add(further.ns), bound_ns }
+    }
+
+    /// That of the runner's clock to the host's.
+    pub fn reversed(self) -> Self {
+        Self { ns: self.ns.saturating_neg(), ..self }
+    }
+
     fn from(asked: u64, theirs: u64, answered: u64) -> Self {
         let halfway = answered.saturating_sub(asked).div_ceil(2);
         let ns = i128::from(theirs) - i128::from(asked + halfway);

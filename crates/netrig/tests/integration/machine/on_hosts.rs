@@ -5,6 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use rig_skip::{Lack, skip};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use serde_json::Value;
@@ -38,6 +39,24 @@ impl Machines {
         let text: String = ["m1", "m2", "m3"].into_iter().zip(&machines).map(host).collect();
         fs::write(directory.path().join("hosts.toml"), text).unwrap();
         Self { machines, directory }
+    }
+
+    /// With a host `ahead`: the second machine, whose CLOCK_MONOTONIC shows so many seconds more. False where the kernel has no namespaces of
+    /// time.
+    fn with_one_ahead(&self, seconds: u32) -> bool {
+        let in_time = ["--time", "--monotonic", &seconds.to_string(), "--fork", "--kill-child"].map(str::to_owned);
+        let probe = Command::new("unshare").args(&in_time).arg("true").stdin(Stdio::null()).output().unwrap();
+        if !probe.status.success() {
+            skip(Lack::Namespaces, String::from_utf8_lossy(&probe.stderr));
+            return false;
+        }
+        let path = format!("/proc/{}/fd/{}", std::process::id(), self.machines[1].raw_fd());
+        let command: Vec<String> =
+            [&["unshare".to_owned()], &in_time[..], &["nsenter".to_owned(), format!("--net={path}")]].concat();
+        let host = format!("[host.ahead]\ncommand = {command:?}\nprogram = \"{NETRIG}\"\n");
+        let hosts = fs::read_to_string(self.file("hosts.toml")).unwrap();
+        fs::write(self.file("hosts.toml"), hosts + &host).unwrap();
+        true
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -228,5 +247,64 @@ fn a_node_without_a_host_of_its_own_is_refused() {
         }
         let refusal = machines.refusal(&["--on", "a=m1", "--on", "b=m2", "--only", "A"]);
         assert!(refusal.contains("m1 and m2 have no network in common: name an interface of each"), "{refusal}");
+    });
+}
+
+/// The way of the load tells how far the clocks of its ends are apart, and one-way delays are known as well as that.
+#[test]
+fn delays_between_two_clocks_are_known_to_a_bound() {
+    world::own(|| {
+        const AHEAD: u32 = 5_000;
+        let machines = Machines::new(2);
+        if !machines.with_one_ahead(AHEAD) {
+            return;
+        }
+        let suite = machines.file("delays.toml");
+        let text = "name = \"delays\"\ntitle = \"Delays\"\n\
+                    [defaults]\nwindow = \"300ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
+                    [testbed.two]\nnodes = [\"a\", \"b\"]\nwire = {}\n\
+                    [[scenario]]\nid = \"there\"\nname = \"There\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
+                    load = { kind = \"udp-stream\", message = \"200\", throttle = \"200KB/s\" }\n\
+                    [[scenario]]\nid = \"back\"\nname = \"Back\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
+                    load = { kind = \"udp-stream\", message = \"200\", throttle = \"200KB/s\", flow = \"reverse\" }\n";
+        fs::write(&suite, text).unwrap();
+        let on = ["--on", "a=m1", "--on", "b=ahead", "--trials", "2"];
+        let report = machines.report(suite.to_str().unwrap(), &on);
+        for scenario in report["data"]["scenarios"].as_array().unwrap() {
+            for trial in scenario["trials"].as_array().unwrap() {
+                let clocks = &trial["end_clocks"];
+                assert_eq!((&clocks["from"], &clocks["to"]), (&"a".into(), &"b".into()));
+                for moment in ["at_begin", "at_end", "path_at_begin", "path_at_end", "asked_at_begin", "asked_at_end"] {
+                    let (found, bound) =
+                        (clocks[moment]["ns"].as_i64().unwrap(), clocks[moment]["bound_ns"].as_u64().unwrap());
+                    // Both clocks are the kernel's one, but for what the namespace adds.
+                    let truth = i64::from(AHEAD) * 1_000_000_000;
+                    assert!(found.abs_diff(truth) <= bound && bound > 0, "{moment}: {clocks}");
+                }
+                for moment in ["path_at_begin", "path_at_end"] {
+                    assert_eq!(clocks[moment]["stamped"], clocks[moment]["exchanges"], "{clocks}");
+                }
+                let received = trial["workers"].as_array().unwrap().iter().find(|one| one["direction"] == "receive");
+                let datagrams = &received.unwrap()["datagrams"];
+                assert!(!datagrams["delay"].is_null(), "{datagrams}");
+            }
+            // A machine that does something else meanwhile may have lengthened all round trips; then the delay is not given, in words.
+            let notes = report.to_string();
+            assert!(notes.contains("the clocks of a and b are known to ±"), "{notes}");
+            let delays =
+                scenario["figures"].as_array().unwrap().iter().filter(|figure| figure["metric"] == "delay_p50");
+            for delay in delays {
+                let bounds = scenario["trials"]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|trial| trial["end_clocks"]["bound_ns"].as_f64().unwrap());
+                let mean = bounds.sum::<f64>() / 2.0 / 1000.0;
+                assert!(delay["mean"].as_f64().unwrap() > 0.0);
+                assert!((delay["resolution"]["above"].as_f64().unwrap() - mean).abs() <= 0.1 + mean * 0.1, "{delay}");
+            }
+        }
+        drop(machines);
+        world::assert_nothing_left("of a run over two clocks");
     });
 }

@@ -85,10 +85,13 @@ impl Flow {
     }
 }
 
-/// One-way delays. Datagrams that were sent together and arrived together have the same.
+/// One-way delays. Datagrams that were sent together and arrived together have the same. Where the clocks of both ends are known
+/// less well than the delay is long, one may seem to be less than none: it counts as the shortest.
 #[derive(Debug, Default)]
 struct Delay {
     histogram: Histogram,
+    /// What is to be added to a time of sending to have it by the receiver's clock.
+    peer_clock_ns: i64,
     sent_ns: u64,
     count: u64,
 }
@@ -106,7 +109,9 @@ impl Delay {
     /// Has to be called before the time of arrival changes.
     fn settle(&mut self, now_ns: u64) {
         if self.count > 0 {
-            self.histogram.record_n(now_ns.saturating_sub(self.sent_ns), std::mem::take(&mut self.count));
+            let sent_ns = self.sent_ns.wrapping_add_signed(self.peer_clock_ns);
+            let delay_ns = (now_ns.wrapping_sub(sent_ns) as i64).max(0);
+            self.histogram.record_n(delay_ns as u64, std::mem::take(&mut self.count));
         }
     }
 }
@@ -225,6 +230,9 @@ impl Flow {
 impl Engine for Receiver {
     fn run(&mut self, connections: &[&Connection], progress: &LoadProgress) -> Result<(), ThreadFailure> {
         let (mut times, mut heard) = (progress.times(), 0);
+        if let Some(delay) = &mut self.delay {
+            delay.peer_clock_ns = progress.peer_clock_ns();
+        }
         // A sender may hand over a batch at once.
         let mut intake = ReceiveLimit::new(progress.intake(), 2 * self.burst);
         let mut take = |index, connection: &Connection| {

@@ -43,7 +43,7 @@ pub fn address() -> SocketAddr {
 }
 
 pub fn plan(name: &str, role: Role, load: Load, phases: Phases) -> WorkerPlan {
-    WorkerPlan { name: name.into(), cpus: vec![], role, load, phases, ceiling: None }
+    WorkerPlan { name: name.into(), cpus: vec![], role, load, phases, ceiling: None, peer_clock_ns: 0 }
 }
 
 pub fn listener(stream: &TcpStream, phases: Phases) -> WorkerPlan {
