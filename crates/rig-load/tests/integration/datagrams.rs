@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::common::*;
-use rig_load::plan::{Datagrams, Flow, Load, Pacing, Phases, Role};
+use rig_load::plan::{Datagrams, Flow, Load, Pacing, Phases, Role, WorkerPlan};
 use rig_load::protocol::{Event, Order};
 use rig_load::record::{DatagramRecord, Direction, WorkerRecord};
 use rig_skip::{Lack, skip};
@@ -254,6 +254,21 @@ fn without_a_common_clock_no_delay_is_told() {
     let (receiver, sender) = run_datagrams(&load, address());
     check(&sender, &receiver, &load);
     assert_eq!(found(&receiver).delay, None);
+}
+
+#[test]
+fn a_delay_is_by_the_clock_of_who_receives() {
+    const APART: i64 = 1_000_000_000_000;
+    let load = datagrams();
+    // As if the sender's clock showed so much more than it does, and so much less.
+    for (peer_clock_ns, least, most) in [(-APART, Histogram::LARGEST / 2, u64::MAX), (APART, 0, 1)] {
+        let of = |name, role| plan(name, role, Load::UdpStream(load.clone()), PHASES);
+        let listen = WorkerPlan { peer_clock_ns, ..of("b", Role::Listen { address: address(), only_from: None }) };
+        let records = run(vec![pair(listen, of("a", Role::Connect { to: address() }))]).unwrap();
+        let delay = found(&records[0]).delay.clone().unwrap();
+        let [shortest, longest] = [delay.min(), delay.max()].map(Option::unwrap);
+        assert!(least <= shortest && longest <= most, "{peer_clock_ns}: {shortest} to {longest}");
+    }
 }
 
 #[test]

@@ -77,17 +77,23 @@ impl Clocks {
         // What is not to be had costs no trial: the record says that it is not there.
         let path = exchange(testbed, from, to).ok().flatten();
         let at_begin = OffsetReading { at_ns: monotonic_ns(), path, asked };
-        if let Some(path) = path.filter(|path| path.bound_ns < asked.bound_ns) {
-            // The one that is known better stays, and the other follows.
-            let path = ClockOffset { ns: path.ns, bound_ns: path.bound_ns };
-            if self.of_nodes[one].asked.bound_ns <= self.of_nodes[other].asked.bound_ns {
-                self.of_nodes[other].used = self.of_nodes[one].asked.plus(path);
-            } else {
-                self.of_nodes[one].used = self.of_nodes[other].asked.plus(path.reversed());
-            }
-        }
+        self.join([one, other], at_begin.best());
         self.of_ends = Some(Ends { from: from.clone(), to: to.clone(), at_begin });
         self
+    }
+
+    /// Makes the times of two nodes' machines as far apart as their clocks are known to be: the one that the runner knows better stays, and the
+    /// other follows.
+    fn join(&mut self, [from, to]: [usize; 2], apart: ClockOffset) {
+        let [one, other] = [from, to].map(|node| self.of_nodes[node].asked);
+        if apart.bound_ns >= one.to(other).bound_ns {
+            return;
+        }
+        if one.bound_ns <= other.bound_ns {
+            self.of_nodes[to].used = one.plus(apart);
+        } else {
+            self.of_nodes[from].used = other.plus(apart.reversed());
+        }
     }
 
     /// A time of the host's marks by the runner's clock.
@@ -100,7 +106,8 @@ impl Clocks {
         self.of_nodes.iter().find(|clock| clock.node == node).map_or(self.of_marks, |clock| clock.used)
     }
 
-    /// What is to be added to a time of the one node's clock to have that of the other's, as it was when the load began.
+    /// What is to be added to a time of the one node's clock to have that of the other's, as it was when the load began: the better of what the
+    /// load's path and the runner's questions tell. Of one machine it is nothing, and exact.
     pub fn between(&self, from: &str, to: &str) -> ClockOffset {
         let of = |node: &str| self.of_nodes.iter().find(|clock| clock.node == node);
         let (Some(one), Some(other)) = (of(from), of(to)) else { return ClockOffset::NONE };
@@ -175,4 +182,38 @@ fn exchange(testbed: &Testbed<'_>, from: &Endpoint, to: &Endpoint) -> Result<Opt
     drop(stdin);
     life.wait().context("wait for who answers")?;
     asked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(node: &str) -> Endpoint {
+        Endpoint { node: node.to_owned(), container: None }
+    }
+
+    #[test]
+    fn the_better_known_clock_leads_and_the_other_follows() {
+        let offset = |ns, bound_ns| ClockOffset { ns, bound_ns };
+        for (bounds, used) in
+            [((40, 60), [offset(100, 40), offset(1_105, 41)]), ((60, 40), [offset(95, 41), offset(1_100, 40)])]
+        {
+            let asked = [offset(100, bounds.0), offset(1_100, bounds.1)];
+            let of = |(node, asked): (&str, ClockOffset)| NodeClock { node: node.into(), asked, used: asked };
+            let of_nodes = ["a", "b"].into_iter().zip(asked).map(of).collect();
+            let mut clocks = Clocks { of_marks: offset(0, 60), of_nodes, of_ends: None };
+            assert_eq!(clocks.between("a", "b"), offset(1_000, 100));
+            clocks.join([0, 1], clocks.between("a", "b"));
+            assert_eq!(["a", "b"].map(|node| clocks.of_node(node)), asked, "nothing better is known");
+            let path = PathOffset { at_ns: 0, ns: 1_005, bound_ns: 1, exchanges: 1, stamped: 1, stepped: 0 };
+            let at_begin = OffsetReading { at_ns: 0, path: Some(path), asked: offset(1_000, 100) };
+            clocks.join([0, 1], at_begin.best());
+            clocks.of_ends = Some(Ends { from: end("a"), to: end("b"), at_begin });
+            assert_eq!(["a", "b"].map(|node| clocks.of_node(node)), used);
+            assert_eq!(clocks.between("a", "b"), offset(1_005, 1));
+            assert_eq!(clocks.between("b", "a"), offset(-1_005, 1));
+            assert_eq!(clocks.between("a", "a"), ClockOffset::NONE);
+            assert_eq!(clocks.between("a", "elsewhere"), ClockOffset::NONE);
+        }
+    }
 }
