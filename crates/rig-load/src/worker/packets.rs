@@ -346,9 +346,8 @@ fn phase(service: &Service, begin: &Reading, end: &Reading) -> WorkerPhase {
 fn answered(service: &Service, counters: &Counters) -> u64 {
     match service {
         Service::TcpClient(_) | Service::TcpServer(_) => counters.tcp_rsp,
-        Service::UdpClient(_) => counters.udp_rx.saturating_sub(counters.udp_drop),
         Service::UdpServer(UdpServer { one_way: None, .. }) => counters.udp_tx,
-        Service::UdpServer(_) => counters.udp_rx.saturating_sub(counters.udp_drop),
+        Service::UdpClient(_) | Service::UdpServer(_) => counters.udp_rx.saturating_sub(counters.udp_drop),
     }
 }
 

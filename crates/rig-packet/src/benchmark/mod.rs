@@ -40,7 +40,7 @@ pub enum Standard {
     Mlrsearch,
 }
 
-/// A benchmark of RFC 2544, in the order in which they are made.
+/// A benchmark of RFC 2544, in the order in which they are session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
@@ -290,31 +290,32 @@ impl Benchmark {
     /// # Errors
     /// Those of `offer`.
     pub fn run<E>(&self, max: MaxRate, offer: impl FnMut(Stream) -> Result<Arrivals, E>) -> Result<Results, E> {
-        let mut made = Made { offer, results: Results::default() };
-        made.search(&self.goals, max)?;
-        let throughput = made.results.throughput();
+        let mut session = Session { offer, results: Results::default() };
+        session.search(&self.goals, max)?;
+        let throughput = session.results.throughput();
         for &test in &self.tests {
             match (test, throughput) {
-                (Test::Throughput, _) => {}
-                (Test::FrameLoss, _) => made.frame_loss(max, self.duration)?,
-                (Test::Latency, Some(rate)) => made.latency(rate, self)?,
+                (Test::FrameLoss, _) => session.frame_loss(max, self.duration)?,
+                (Test::Latency, Some(rate)) => session.latency(rate, self)?,
                 // RFC 9004, 5: where the throughput is the maximum rate, no burst is too long.
-                (Test::BackToBack, Some(_)) if made.results.goals[0].upper.is_some() => made.back_to_back(max, self)?,
-                (Test::Recovery, Some(rate)) => made.recovery(rate, max, self)?,
-                (Test::Latency | Test::BackToBack | Test::Recovery, _) => {}
+                (Test::BackToBack, Some(_)) if session.results.goals[0].upper.is_some() => {
+                    session.back_to_back(max, self)?;
+                }
+                (Test::Recovery, Some(rate)) => session.recovery(rate, max, self)?,
+                (Test::Throughput | Test::Latency | Test::BackToBack | Test::Recovery, _) => {}
             }
         }
-        Ok(made.results)
+        Ok(session.results)
     }
 }
 
 /// What was found so far, and how more is.
-struct Made<F> {
+struct Session<F> {
     offer: F,
     results: Results,
 }
 
-impl<E, F: FnMut(Stream) -> Result<Arrivals, E>> Made<F> {
+impl<E, F: FnMut(Stream) -> Result<Arrivals, E>> Session<F> {
     fn trial(&mut self, stream: Stream) -> Result<(FrameTrial, Arrivals), E> {
         let arrivals = (self.offer)(stream)?;
         let Stream { purpose, rate, duration, then } = stream;

@@ -19,8 +19,11 @@ fn example_goals() -> [Goal; 4] {
 
 const MILLION: f64 = 1e6;
 
-fn trials(of: &[(usize, f64, f64)]) -> Vec<TrialResult> {
-    let many = |&(count, duration, percent): &(usize, f64, f64)| {
+/// How many, for how many seconds each, with how many percent lost.
+type Trials = (usize, f64, f64);
+
+fn trials(of: &[Trials]) -> Vec<TrialResult> {
+    let many = |&(count, duration, percent): &Trials| {
         let loss_ratio = percent / 100.0;
         std::iter::repeat_n(TrialResult { load: MILLION, duration, loss_ratio }, count)
     };
@@ -30,7 +33,7 @@ fn trials(of: &[(usize, f64, f64)]) -> Vec<TrialResult> {
 #[test]
 fn loads_are_classified_as_in_the_example_of_the_rfc() {
     use LoadClass::{LowerBound as L, Undecided as U, UpperBound as H};
-    let points: [(&[(usize, f64, f64)], [LoadClass; 4]); 6] = [
+    let points: [(&[Trials], [LoadClass; 4]); 6] = [
         (&[(59, 1.0, 0.0)], [U, U, U, U]),
         (&[(59, 1.0, 0.0), (1, 1.0, 1.0)], [H, U, U, U]),
         (&[(59, 1.0, 0.0), (60, 1.0, 1.0)], [H, U, U, H]),

@@ -181,7 +181,7 @@ fn packets(load: &PacketLoad, traffic: Option<&PacketTraffic>) -> Vec<String> {
         }
         None if let Some(benchmark) = benchmark => parts.push(benchmark.to_string()),
         None if matches!(load.exchange, Exchange::Frames { .. }) => {
-            parts.push(format!("{} frames/s", client.load.rate))
+            parts.push(format!("{} frames/s", client.load.rate));
         }
         None => parts.push(format!("{} connections/s", client.load.rate)),
     }
