@@ -167,8 +167,8 @@ pub enum TupleOrder {
 pub struct Flood {
     /// Destination addresses that packets go to in turn, in place of the servers': at most 65,536.
     pub destinations: Vec<AddressStride>,
-    /// Datagrams begin with the time at which they are sent and a number, as [`OneWay`] has it, and what is overdue 10 ms after the end is
-    /// not sent: a trial of a device is over when its time is.
+    /// Datagrams begin with the time at which they are sent and a number, as [`OneWay`] has it, and what is overdue shortly after the
+    /// end (a thousandth of the time, at least 2 ms) is not sent: a trial of a device is over when its time is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stamped: bool,
     /// Packets altogether, each thread its own; `None`: until the end.

@@ -90,6 +90,9 @@ impl<F: Family> FloodService<F> {
     /// Sends a packet, or begins a flow, if one is due.
     #[inline(never)]
     pub fn open(&mut self, core: &mut EngineCore<F>, now: Nanos, transmit: &mut impl Transmit) -> bool {
+        if self.left == 0 {
+            return false;
+        }
         if self.stamped.is_some() {
             self.opener.stop_when_over(now);
         }

@@ -29,8 +29,9 @@ pub(super) struct ConnectionOpener {
 }
 
 impl ConnectionOpener {
-    /// For what was due before the end, by one that loses its CPU just then.
-    const GRACE: Nanos = 10_000_000;
+    /// For what is due just before the end: a thousandth of the time, and at least what a thread that loses its CPU for a moment misses.
+    const GRACE_SHARE: Nanos = 1000;
+    const GRACE_LEAST: Nanos = 2_000_000;
     /// Combinations that are looked at for one that is free.
     const TRIES: usize = 64;
     /// Combinations that are looked at for one whose answers come to this thread.
@@ -72,7 +73,8 @@ impl ConnectionOpener {
 
     /// Stops shortly after the end, whatever is overdue then.
     pub fn stop_when_over(&mut self, now: Nanos) {
-        self.stopped |= now >= self.until.saturating_add(Self::GRACE);
+        let grace = self.until.saturating_sub(self.origin.unwrap_or(0)) / Self::GRACE_SHARE;
+        self.stopped |= now >= self.until.saturating_add(grace.max(Self::GRACE_LEAST));
     }
 
     /// Whether a connection that rests now is left as it is, because there is no time any more to close it.

@@ -498,7 +498,7 @@ figures! {
         reading: super::limit,
         is_optional: true,
         sheets: &[(FigureSheet::Carried, LOCAL)],
-        formula_words: Some(("doubling, then bisection", "RFC 2544, 26.1")),
+        formula_words: Some(("doubling, then bisection; of benchmarks the first goal's lower bound", "RFC 2544, 26.1; RFC 9971")),
         meaning: "the highest rate without loss that a search found",
         ..PACKETS
     };

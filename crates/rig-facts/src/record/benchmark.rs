@@ -10,7 +10,8 @@ pub struct BenchmarkRecord {
     pub frame: u32,
     pub plan: Benchmark,
     pub max: MaxRate,
-    /// How far the clocks by which frames were sent and received may be from what they were taken for, nanoseconds.
+    /// How far the clocks by which frames were sent and received may be from what they were taken for, nanoseconds, in any trial of latency or
+    /// recovery.
     pub clock_bound_ns: u64,
     pub results: Results,
 }

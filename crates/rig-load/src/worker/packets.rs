@@ -28,6 +28,10 @@ use crate::wait::is_ready;
 const RESOLVE: Duration = Duration::from_secs(10);
 /// Between two looks at whether they have.
 const LOOK: Duration = Duration::from_millis(2);
+/// How long nothing comes of what is not answered, before nothing is taken to be on its way, and how long that is waited for at most: RFC
+/// 2544, 23 has 2 s.
+const ON_ITS_WAY: Duration = Duration::from_millis(100);
+const ON_ITS_WAY_MAX: Duration = Duration::from_secs(2);
 /// Looks at a worker in a row that find it at work and nothing new, before it counts as done.
 const QUIET: u32 = 3;
 
@@ -134,7 +138,12 @@ impl<W: Write> ControlThread<'_, W> {
         let deadline_ns = ordered.times.stop_ns().saturating_add(ns(packets.course.drain));
         match plan.end() {
             End::Connect => self.drain(fleet, deadline_ns)?,
-            End::Listen => self.dismissed(fleet, deadline_ns)?,
+            End::Listen => {
+                self.dismissed(fleet, deadline_ns)?;
+                if let Service::UdpServer(UdpServer { one_way: Some(_), .. }) = packets.service {
+                    self.arrived(fleet)?;
+                }
+            }
         }
         Ok(WindowReadings { begin, end, samples, marks })
     }
@@ -192,6 +201,20 @@ impl<W: Write> ControlThread<'_, W> {
                 None => {}
                 Some(Order::Done) => break,
                 Some(order) => return Err(refuse(&order)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing comes any more: the sender of what is not answered does not know what is still on its way.
+    fn arrived(&mut self, fleet: &Fleet) -> Result<(), WorkerError> {
+        let deadline_ns = monotonic_after(ON_ITS_WAY_MAX);
+        let (mut received, mut quiet_ns) = (fleet.totals().counters.udp_rx, monotonic_after(ON_ITS_WAY));
+        while monotonic_ns() < deadline_ns.min(quiet_ns) {
+            self.rest(fleet, monotonic_after(ON_ITS_WAY / 10))?;
+            let now = fleet.totals().counters.udp_rx;
+            if now != received {
+                (received, quiet_ns) = (now, monotonic_after(ON_ITS_WAY));
             }
         }
         Ok(())

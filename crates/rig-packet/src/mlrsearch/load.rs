@@ -19,6 +19,9 @@ pub(super) struct TrialsAtLoad<'a> {
     load: f64,
 }
 
+/// Of sums of times.
+const ROUNDING: f64 = 1e-9;
+
 /// Time of trials, seconds.
 #[derive(Debug, Default)]
 struct Sums {
@@ -58,6 +61,8 @@ impl<'a> TrialsAtLoad<'a> {
         let high = full_high + (short_high - balancing).max(0.0);
         let whole = (full_low + high).max(goal.duration_sum);
         let tolerated = whole * goal.exceed_ratio;
+        // Sums of seconds are exact to far less than any trial lasts.
+        let tolerated = tolerated + whole * ROUNDING;
         // If all that is missing had loss, and if nothing had.
         match (whole - full_low <= tolerated, high <= tolerated) {
             (true, true) => LoadClass::LowerBound,
@@ -74,13 +79,14 @@ impl<'a> TrialsAtLoad<'a> {
         let mut remaining = sum.max(goal.duration_sum) * (1.0 - goal.exceed_ratio);
         let mut loss_ratio = None;
         for trial in full {
-            if loss_ratio.is_some() && remaining <= 0.0 {
+            if loss_ratio.is_some() && remaining <= ROUNDING * sum.max(goal.duration_sum) {
                 break;
             }
             loss_ratio = Some(trial.loss_ratio);
             remaining -= trial.duration;
         }
-        let loss_ratio = if remaining > 0.0 { 1.0 } else { loss_ratio.unwrap_or(1.0) };
+        let loss_ratio =
+            if remaining > ROUNDING * sum.max(goal.duration_sum) { 1.0 } else { loss_ratio.unwrap_or(1.0) };
         load * (1.0 - loss_ratio)
     }
 }

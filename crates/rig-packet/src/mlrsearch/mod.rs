@@ -15,8 +15,8 @@ mod load;
 
 use self::load::{LoadClass, TrialsAtLoad};
 
-/// Trials of one search at most.
-pub const TRIALS: usize = 400;
+/// Loads that one search tries for a goal at most, about.
+const LOADS: usize = 40;
 /// What an unlimited load is multiplied with while nothing is lost.
 const GROWTH: f64 = 4.0;
 
@@ -109,6 +109,12 @@ pub struct GoalResult {
     pub regular: bool,
 }
 
+/// How many trials a search for these goals makes at most; one that needs more ends with what is known then.
+pub fn trials_max(goals: &[Goal]) -> usize {
+    let at_load = |goal: &Goal| (goal.duration_sum / goal.final_duration).ceil().max(1.0) as usize;
+    LOADS * goals.iter().map(|goal| at_load(goal) + 1).sum::<usize>().max(5)
+}
+
 /// A search under way, or one that is over.
 #[derive(Debug, Clone)]
 pub struct MlrSearch {
@@ -122,14 +128,15 @@ pub struct MlrSearch {
 struct Bounds {
     lower: Option<f64>,
     upper: Option<f64>,
-    /// The highest load between them that is neither.
+    /// The lowest load between them that is neither.
     undecided: Option<f64>,
 }
 
 impl MlrSearch {
     pub fn new(goals: Vec<Goal>, range: LoadRange) -> Self {
         let whole = |load: f64| load.floor().max(1.0);
-        let range = LoadRange { min: whole(range.min), max: range.max.map(|max| whole(max).max(whole(range.min))) };
+        let max = range.max.map(whole);
+        let range = LoadRange { min: whole(range.min).min(max.unwrap_or(f64::MAX)), max };
         Self { goals, range, trials: Vec::new() }
     }
 
@@ -140,7 +147,7 @@ impl MlrSearch {
 
     /// What is to be tried next; `None` when the search is over.
     pub fn next(&self) -> Option<TrialInput> {
-        if self.trials.len() >= TRIALS {
+        if self.trials.len() >= trials_max(&self.goals) {
             return None;
         }
         let mut preliminary = self.goals.iter().filter(|goal| goal.initial_duration < goal.final_duration);
@@ -177,8 +184,8 @@ impl MlrSearch {
         let upper = classes.iter().find(|(_, class)| *class == LoadClass::UpperBound).map(|(load, _)| *load);
         let below = classes.iter().rev().filter(|(load, _)| upper.is_none_or(|upper| *load < upper));
         let lower = below.clone().find(|(_, class)| *class == LoadClass::LowerBound).map(|(load, _)| *load);
-        let mut between = below.filter(|(load, _)| lower.is_none_or(|lower| *load > lower));
-        Bounds { lower, upper, undecided: between.next().map(|(load, _)| *load) }
+        let between = below.filter(|(load, _)| lower.is_none_or(|lower| *load > lower));
+        Bounds { lower, upper, undecided: between.last().map(|(load, _)| *load) }
     }
 
     /// The next trial for one goal; `None` when nothing more is asked for it. `candidate` is where its lower bound is expected.
@@ -189,10 +196,10 @@ impl MlrSearch {
             (Some(lower), Some(upper)) if goal.is_narrow(lower, upper) => return None,
             (Some(lower), None) if max.is_some_and(|max| lower >= max) => return None,
             (_, Some(upper)) if upper <= min => return None,
-            _ if undecided.is_some() => undecided?,
             (None, _) if let Some(candidate) = candidate.filter(|at| upper.is_none_or(|upper| *at < upper)) => {
                 candidate
             }
+            _ if undecided.is_some() => undecided?,
             (None, None) => max.unwrap_or(min),
             (Some(lower), None) => max.unwrap_or(f64::MAX).min(lower * GROWTH),
             (None, Some(upper)) => self

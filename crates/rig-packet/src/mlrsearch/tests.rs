@@ -135,7 +135,7 @@ fn several_goals_share_trials() {
     assert!((497_000.0..=503_000.0).contains(&partial.lower.unwrap()), "{partial:?}");
     let expected = partial.lower.unwrap() * 0.999;
     assert!((partial.conditional_throughput.unwrap() / expected - 1.0).abs() < 0.005, "{partial:?}");
-    assert!(both.trials().len() < TRIALS);
+    assert!(both.trials().len() < trials_max(&[none, some]));
 }
 
 #[test]
@@ -172,9 +172,38 @@ fn searches_on_noisy_devices_end() {
         };
         let goals = [throughput(0.001), Goal { exceed_ratio: 0.5, duration_sum: 300.0, ..throughput(0.001) }];
         let (search, _) = search(&goals, range(1_000_000.0), seed, |load, random| loss(load, random).min(1.0));
-        assert!(search.trials().len() <= TRIALS);
+        assert!(search.trials().len() <= trials_max(&goals));
         for result in search.results() {
             assert!(result.lower.zip(result.upper).is_none_or(|(lower, upper)| lower < upper), "{result:?}");
         }
     }
+}
+
+#[test]
+fn a_load_that_was_tried_for_its_time_is_decided() {
+    for (trials, seconds, lost, exceed) in
+        [(21, 0.3, 0, 0.0), (20, 0.3, 10, 0.5), (10, 0.1, 0, 0.0), (30, 0.7, 15, 0.5)]
+    {
+        let goal = Goal {
+            loss_ratio: 0.0,
+            exceed_ratio: exceed,
+            final_duration: seconds,
+            duration_sum: f64::from(trials) * seconds,
+            initial_duration: seconds,
+            width: 0.01,
+        };
+        let one = |n| TrialResult { load: MILLION, duration: seconds, loss_ratio: if n < lost { 0.1 } else { 0.0 } };
+        let made: Vec<TrialResult> = (0..trials).map(one).collect();
+        assert_eq!(TrialsAtLoad::new(&made, MILLION).class(&goal), LoadClass::LowerBound, "{trials} of {seconds} s");
+    }
+}
+
+#[test]
+fn only_what_is_expected_to_be_upheld_is_tried_for_long() {
+    let goal =
+        Goal { exceed_ratio: 0.5, duration_sum: 21.0, final_duration: 1.0, initial_duration: 0.1, ..throughput(0.01) };
+    let (search, _) = search(&[goal], range(1_000_000.0), 1, |load, _| capacity(load, 500_000.0));
+    assert!(search.results()[0].regular);
+    let high = search.trials().iter().filter(|trial| trial.duration >= 1.0 && trial.load > 510_000.0);
+    assert_eq!(high.count(), 0, "{:?}", search.trials());
 }

@@ -1,8 +1,8 @@
 //! Benchmarks by a standard, in the tables that the standards ask for.
 
 use rig_facts::record::{BenchmarkRecord, TrialRecord};
-use rig_packet::benchmark::{FrameTrial, Purpose, Standard, Test};
-use rig_packet::mlrsearch::GoalResult;
+use rig_packet::benchmark::{FrameTrial, NoBursts, Purpose, Standard, Test};
+use rig_packet::mlrsearch::{Goal, GoalResult, trials_max};
 use rig_stats::sample::{Bound, Sample};
 use rig_stats::units::counted;
 use rig_verdict::view::RunView;
@@ -10,7 +10,7 @@ use rig_verdict::view::RunView;
 use crate::document::{Axis, Block, Cell, Chart, Column, Label, Line, Lines, Number, Row, Table};
 
 pub(super) const METHOD: &str = "evenly spaced frames of one size go one way, and are counted at both ends from the first to the last; a load that \
-     was not sent in its time counts as lost (RFC 9971, 4.5.1). The highest load that upholds the loss ratio is searched in short \
+     was not sent in its time counts as lost (RFC 9971, 4.9.1). The highest load that upholds the loss ratio is searched in short \
      trials, and confirmed in whole windows";
 
 /// A trial of benchmarks.
@@ -128,7 +128,7 @@ fn throughput(cases: &[Case<'_>]) -> Option<Table> {
     let of_case = |case: &Case<'_>| {
         let max = case.record.max.nominal();
         let cells = match case.record.throughput() {
-            None => vec![Cell::missing("no load was carried without loss"); 3],
+            None => vec![Cell::missing("no load was upheld"); 3],
             Some(held) => {
                 vec![rate(case, held, 0), rate(case, case.bits(held) / 1e6, 0), rate(case, 100.0 * held / max, 1)]
             }
@@ -143,6 +143,7 @@ fn throughput(cases: &[Case<'_>]) -> Option<Table> {
     ];
     let rfc2544 = |case: &&Case<'_>| case.record.plan.standard == Standard::Rfc2544;
     let is_rfc2544 = cases.iter().all(|case| rfc2544(&case));
+    let is_rfc2544 = is_rfc2544 && cases.iter().all(|case| case.record.plan.goals.len() == 1);
     let caption = if is_rfc2544 { "Throughput (RFC 2544, 26.1)" } else { "Throughput at the first goal (RFC 9971)" };
     let mut table = table(caption, columns, cases.iter().map(of_case).collect())?;
     let is_line = cases.iter().all(|case| case.record.max.line.is_some());
@@ -151,6 +152,17 @@ fn throughput(cases: &[Case<'_>]) -> Option<Table> {
         false => "The link has no rate: the maximum is what the generator carries with nothing between its ends.",
     };
     table.notes.push(maximum.to_owned());
+    table.notes.push(
+        "No learning frames are sent before a trial, and nothing rests for 2 and 5 s around it (RFC 2544, 23): the ends of each are \
+         started anew."
+            .to_owned(),
+    );
+    let irregular = |case: &&Case<'_>| {
+        !case.record.is_generator_bound() && case.record.results.goals.first().is_some_and(|goal| !goal.regular)
+    };
+    let irregular: Vec<String> =
+        cases.iter().filter(irregular).map(|case| format!("{} ({})", case.label, result(case, 0))).collect();
+    table.notes.extend((!irregular.is_empty()).then(|| format!("Irregular: {}.", irregular.join("; "))));
     let mut deviations: Vec<String> = cases.iter().flat_map(|case| case.record.plan.deviations()).collect();
     deviations.sort();
     deviations.dedup();
@@ -162,15 +174,36 @@ fn throughput(cases: &[Case<'_>]) -> Option<Table> {
                     done on the sender's CPU, or the sender lacks one.";
         table.notes.push(text.to_owned());
     }
+    for (why, text) in [
+        (NoBursts::MaximumUpheld, "what can be sent at most is forwarded (RFC 9004, 5)"),
+        (NoBursts::MaximumNotOffered, "the generator does not send bursts at the maximum rate over this path"),
+    ] {
+        let without = |case: &&Case<'_>| {
+            let record = case.record;
+            record.plan.tests.contains(&Test::BackToBack) && record.results.no_bursts(record.max) == Some(why)
+        };
+        let without: Vec<&str> = cases.iter().filter(without).map(|case| case.label.as_str()).collect();
+        table.notes.extend(
+            (!without.is_empty()).then(|| format!("No back-to-back frames of {}: {text}.", without.join(", "))),
+        );
+    }
     Some(table)
 }
 
 fn goals(cases: &[Case<'_>]) -> Option<Table> {
-    let cases = cases.iter().filter(|case| case.record.plan.standard == Standard::Mlrsearch);
-    let rows = cases.flat_map(|case| case.record.results.goals.iter().map(move |found| goal(case, found))).collect();
+    // That of RFC 2544 has a table of its own.
+    let is_plain = |case: &Case<'_>| {
+        let tolerates = |goal: &Goal| goal.loss_ratio > 0.0 || goal.exceed_ratio > 0.0;
+        case.record.plan.standard == Standard::Rfc2544
+            && matches!(case.record.plan.goals.as_slice(), [goal] if !tolerates(goal))
+    };
+    let cases = cases.iter().filter(|case| !is_plain(case));
+    let of_case = |case| (0..case_goals(case)).map(move |n| goal(case, n));
+    let rows = cases.flat_map(of_case).collect();
     let columns = vec![
         number("Loss ratio", "%"),
         number("Exceed ratio", "%"),
+        number("First trial", "s"),
         number("Trial", "s"),
         number("Duration sum", "s"),
         number("Width", "%"),
@@ -186,27 +219,40 @@ fn goals(cases: &[Case<'_>]) -> Option<Table> {
     Some(table)
 }
 
-fn goal(case: &Case<'_>, found: &GoalResult) -> Row {
-    let GoalResult { goal, lower, upper, conditional_throughput, regular } = found;
-    let bound = |load: &Option<f64>, why: &str| load.map_or_else(|| Cell::missing(why), |load| Cell::number(load, 0));
-    let result = match (regular, lower, upper) {
+fn case_goals(case: &Case<'_>) -> usize {
+    case.record.results.goals.len()
+}
+
+/// Whether the nth goal's result is regular, and why not.
+fn result(case: &Case<'_>, n: usize) -> &'static str {
+    let results = &case.record.results;
+    let made = results.trials.iter().filter(|trial| trial.purpose == Purpose::Search).count();
+    let Some(GoalResult { lower, upper, regular, .. }) = results.goals.get(n) else { return "not searched" };
+    match (regular, lower, upper) {
         (true, ..) => "regular",
+        _ if made >= trials_max(&case.record.plan.goals) => "irregular: too many trials were needed",
         (false, None, _) => "irregular: the least load was not upheld",
         (false, Some(_), None) => "irregular: the most that can be sent was upheld",
-        (false, Some(_), Some(_)) => "irregular: too many trials",
-    };
+        (false, Some(_), Some(_)) => "irregular: the bounds are further apart than the width",
+    }
+}
+
+fn goal(case: &Case<'_>, n: usize) -> Row {
+    let GoalResult { goal, lower, upper, conditional_throughput, .. } = &case.record.results.goals[n];
+    let bound = |load: &Option<f64>, why: &str| load.map_or_else(|| Cell::missing(why), |load| Cell::number(load, 0));
     row(
         case,
         vec![
             Cell::number(goal.loss_ratio * 100.0, 2),
             Cell::number(goal.exceed_ratio * 100.0, 0),
+            Cell::number(goal.initial_duration, 1),
             Cell::number(goal.final_duration, 1),
             Cell::number(goal.duration_sum, 1),
             Cell::number(goal.width * 100.0, 2),
             bound(lower, "no load was upheld"),
             bound(upper, "all loads were upheld"),
             bound(conditional_throughput, "no load was upheld"),
-            Cell::text(result),
+            Cell::text(result(case, n)),
         ],
     )
 }
@@ -312,16 +358,8 @@ fn back_to_back(cases: &[Case<'_>]) -> Option<Table> {
     let tests = counted(tests.max().unwrap_or(0), "test", "tests");
     table.notes.push(format!(
         "The longest bursts at the maximum rate without loss, of {tests} by bisection to 2 %. The buffer time is the mean over the \
-         maximum frame rate; corrected, less what is forwarded meanwhile (6.5)."
+         maximum frame rate; corrected, less what is forwarded meanwhile (6.4)."
     ));
-    let at_max = |case: &&Case<'_>| {
-        case.record.results.back_to_back.is_none() && case.record.plan.tests.contains(&Test::BackToBack)
-    };
-    let left_out: Vec<&str> = cases.iter().filter(at_max).map(|case| case.label.as_str()).collect();
-    table.notes.extend(
-        (!left_out.is_empty())
-            .then(|| format!("Not tested at the maximum rate (RFC 9004, 5): {}.", left_out.join(", "))),
-    );
     Some(table)
 }
 
@@ -332,6 +370,9 @@ fn recovery(cases: &[Case<'_>]) -> Option<Table> {
         let lost: Vec<f64> = found.iter().filter_map(|one| one.seconds).collect();
         let time = match Sample::from(lost.clone()).mean() {
             None => Cell::missing("the overload lost nothing"),
+            Some(mean) if mean * 1e9 <= case.record.clock_bound_ns as f64 && case.record.clock_bound_ns > 0 => {
+                Cell::missing("it is less than how well the clocks are known")
+            }
             Some(mean) => Cell::number(mean * 1e3, 2),
         };
         let cells = vec![
@@ -347,7 +388,7 @@ fn recovery(cases: &[Case<'_>]) -> Option<Table> {
     let mut table = table("System recovery (RFC 2544, 26.5)", columns, cases.iter().filter_map(of_case).collect())?;
     table.notes.push(
         "From when the rate is reduced until the last frame that is lost was sent, as numbers that are missing tell; the mean of the \
-         trials whose overload lost something."
+         trials whose overload lost something. A frame that comes late counts as lost."
             .to_owned(),
     );
     Some(table)

@@ -13,13 +13,14 @@ use rig_packet::mlrsearch::{LoadRange, MlrSearch, TrialResult};
 use rig_stats::histogram::{BEYOND, Histogram};
 use rig_suite::suite::{BenchmarkPlan, Scenario};
 
+use super::clocks::Clocks;
 use super::course::ProgrammeWindow;
 use super::rig::{Observation, Stage, Trials};
 
 /// The shortest window that workers measure in.
 const WINDOW_MIN: Duration = Duration::from_millis(10);
 /// Where the generator's own limit is looked for first, frames per second.
-const GENERATOR_MIN: f64 = 50_000.0;
+const GENERATOR_MIN: f64 = 1000.0;
 /// Values that a 99th percentile needs.
 const P99_MIN: u64 = BEYOND * 100;
 
@@ -46,9 +47,18 @@ impl Trials {
         let max = MaxRate { generator, line: plan.line_rate(&scenario.topology, frame) };
         let benchmark = plan.in_windows(phases.window);
         let mut best: Option<(f64, Observation)> = None;
+        let mut clock_bound_ns = 0;
         let results = benchmark.run(max, |stream| -> Result<Arrivals> {
+            // Clocks go apart while loads are searched for, and these streams are timed from one end to the other.
+            let is_timed = matches!(stream.purpose, Purpose::Latency | Purpose::Recovery);
+            let renewed = is_timed.then(|| Clocks::of(stage.testbed)).transpose()?;
+            let clocks = renewed.map(|clocks| clocks.over_path(stage.testbed, scenario.traffic.pairs.first()));
+            let stage = Stage { clocks: clocks.as_ref().unwrap_or(stage.clocks), ..stage };
             let observed = self.stream(stage, scenario, stream, phases, interim)?;
             let arrivals = arrivals(&observed);
+            if let Some(ends) = clocks.as_ref().map(|clocks| clocks.of_ends(stage.testbed)).transpose()?.flatten() {
+                clock_bound_ns = clock_bound_ns.max(ends.bound_ns);
+            }
             let is_window = stream.purpose == Purpose::Search && stream.duration >= phases.window;
             let lost = trial(stream, &arrivals).loss_ratio();
             if is_window && benchmark.goals.first().is_some_and(|goal| lost <= goal.loss_ratio) {
@@ -66,8 +76,6 @@ impl Trials {
                 self.stream(stage, scenario, stream, phases, interim)?
             }
         };
-        let ends = scenario.traffic.pairs.first();
-        let clock_bound_ns = ends.map_or(0, |(from, to)| stage.clocks.between(&to.node, &from.node).bound_ns);
         Ok((observed, BenchmarkRecord { frame, plan: benchmark, max, clock_bound_ns, results }))
     }
 
@@ -89,7 +97,10 @@ impl Trials {
             let loss_ratio = trial(stream, &arrivals).loss_ratio();
             search.report(TrialResult { load: input.load, duration: input.duration, loss_ratio });
         }
-        Ok(search.results().first().and_then(|result| result.lower).unwrap_or(GENERATOR_MIN))
+        let held = search.results().first().and_then(|result| result.lower);
+        held.with_context(|| {
+            format!("the packet generator itself does not carry {GENERATOR_MIN} frames a second without loss here")
+        })
     }
 
     /// Sends one stream.
@@ -105,7 +116,7 @@ impl Trials {
         let window = duration.max(WINDOW_MIN);
         let interval = phases.interval.min(window).max(WINDOW_MIN);
         let phases = Phases { warm_up: Duration::ZERO, window, cool_down: Duration::ZERO, interval };
-        let frames = then.is_none().then(|| (rate * duration.as_secs_f64()).round() as u64);
+        let frames = then.is_none().then(|| (rate * duration.as_secs_f64()).round().max(1.0) as u64);
         let mut scenario = scenario.clone();
         for load in [&mut scenario.traffic.connect, &mut scenario.traffic.listen] {
             let RequestedLoad::Packets(packets) = load else { continue };

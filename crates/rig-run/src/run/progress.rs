@@ -194,6 +194,8 @@ enum ProgressFigure {
     BytesIn,
     Transactions,
     Connections,
+    /// One way.
+    Frames,
 }
 
 impl ProgressFigure {
@@ -202,7 +204,7 @@ impl ProgressFigure {
         let count = match self {
             Self::Bytes => sample.bytes * 8,
             Self::BytesIn => sample.bytes_in * 8,
-            Self::Transactions | Self::Connections => sample.units,
+            Self::Transactions | Self::Connections | Self::Frames => sample.units,
         };
         count as f64 * 1e9 / sample.span_ns as f64
     }
@@ -210,7 +212,7 @@ impl ProgressFigure {
     fn show(self, rate: f64) -> String {
         match self {
             Self::Bytes | Self::BytesIn => bits_at_a_glance(rate),
-            Self::Transactions | Self::Connections => rate_at_a_glance(rate),
+            Self::Transactions | Self::Connections | Self::Frames => rate_at_a_glance(rate),
         }
     }
 }
@@ -235,9 +237,10 @@ impl Observer for Progress {
         let connecting = || pairs().map(|(from, _)| from.to_string());
         let listening = || pairs().map(|(_, to)| to.to_string());
         self.sides = scenario.traffic.sides();
-        let is_opening = Kind::of(&scenario.traffic.connect) == Some(Kind::Connections);
+        let kind = Kind::of(&scenario.traffic.connect);
         (self.shown, self.watched) = match scenario.traffic.flow() {
-            _ if is_opening => (ProgressFigure::Connections, connecting().collect()),
+            _ if kind == Some(Kind::Connections) => (ProgressFigure::Connections, connecting().collect()),
+            _ if kind == Some(Kind::Flood) => (ProgressFigure::Frames, connecting().collect()),
             Some(Flow::Forward) => (ProgressFigure::Bytes, listening().collect()),
             Some(Flow::Reverse) => (ProgressFigure::Bytes, connecting().collect()),
             Some(Flow::Both) => (ProgressFigure::BytesIn, connecting().chain(listening()).collect()),
@@ -268,6 +271,8 @@ impl Observer for Progress {
             ProgressFigure::BytesIn => value(Side::Local, Metric::Throughput) + value(Side::Remote, Metric::Throughput),
             ProgressFigure::Transactions => value(Side::Local, Metric::Transactions),
             ProgressFigure::Connections => value(Side::Local, Metric::Connections),
+            ProgressFigure::Frames if record.benchmark.is_some() => value(Side::Local, Metric::Limit),
+            ProgressFigure::Frames => value(Side::Remote, Metric::PacketsIn),
         };
         self.lines.say(&format!(
             "{:>width$} #{:<2} {:>15}  CPU {:5.1} %{} {:5.1} %{}{}{}",

@@ -275,8 +275,8 @@ impl Scenario {
 
     /// As [`Suite::shortest`], of one trial; a phase that waits for something is taken to last until its deadline.
     fn shortest_trial(&self, phases: Phases) -> Option<Duration> {
-        if self.traffic.packets.as_ref().is_some_and(PacketTraffic::is_searched) {
-            return None;
+        if let Some(packets) = self.traffic.packets.as_ref().filter(|packets| packets.is_searched()) {
+            return packets.benchmark.as_ref().map(|benchmark| benchmark.shortest(phases.window));
         }
         let around = phases.warm_up + phases.cool_down;
         let limit = self.programme.needs_limit().then(|| around + phases.window.min(LIMIT_WINDOW));
@@ -554,7 +554,8 @@ impl Suite {
     }
 
     /// How long all trials together take with the fewest repetitions that `timing` allows, including the building of testbeds, the
-    /// start of workers and the reading of counters; `None` where a search decides, whose steps are not known before.
+    /// start of workers and the reading of counters; `None` where a search decides, whose steps are not known before; a benchmark's
+    /// is taken for as short as one can be.
     pub fn shortest(&self, timing: &Timing) -> Option<Duration> {
         let of_all = |scenario: &Scenario| {
             let trials = timing.repeat.least().min(scenario.most_trials(timing.repeat));

@@ -32,7 +32,10 @@ impl Suite {
             return Err(wrong(what, "it is for suites of one path, such as rfc2544"));
         }
         let mut text: DocumentMut = self.text.parse().map_err(|error| {
-            wrong(format!("--path: cannot change the suite: {error}"), "write it with one [[scenario]] table each")
+            wrong(
+                format!("--path: cannot change the suite: {error}"),
+                "netrig reads it and cannot write it: remove --path",
+            )
         })?;
         if let Some(Item::Value(title)) = text.get_mut("title") {
             *title = format!("{}, over {}", self.title, path.name()).into();
@@ -52,7 +55,12 @@ impl Suite {
             place(scenario, path);
             make_room(scenario, path.overhead(Family::Ipv4).max(path.overhead(Family::Ipv6)));
         }
-        Self::parse(&self.file, &text.to_string())
+        let over = Self::parse(&self.file, &text.to_string())?;
+        if over.scenarios.iter().any(|scenario| scenario.topology.path() != path) {
+            let what = "--path: the suite's scenarios and testbeds are written in one line".to_owned();
+            return Err(wrong(what, "write each as a table of its own, [[scenario]] and [testbed.NAME]"));
+        }
+        Ok(over)
     }
 }
 

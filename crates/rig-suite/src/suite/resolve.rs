@@ -207,6 +207,14 @@ impl Resolver<'_> {
             let what = "quick has a search, and no load of the suite has";
             return Err(self.error(file.span(), what, Some("remove it")));
         }
+        if precision.is_some() && packets().all(|packets| packets.search.is_none()) {
+            let hint = "remove it: the width of a benchmark is that of its goals";
+            return Err(self.error(
+                file.span(),
+                "a precision of searches, and the suite has benchmarks only",
+                Some(hint),
+            ));
+        }
         let quick_search = QuickSearch { step: step.map(|step| step.0), precision: precision.map(Percent::fraction) };
         for search in searches {
             packets::check_search(&search.hastened(quick_search))

@@ -63,6 +63,9 @@ fn a_first_look_is_short() {
                 let most = match suite.name.as_str() {
                     "overlay" => 240,
                     "spreading" => 90,
+                    // Five benchmarks of seven sizes of frames.
+                    "rfc2544" => 150,
+                    "mlrsearch" => 90,
                     _ => 60,
                 };
                 assert!(time <= Duration::from_secs(most), "{}: {}", suite.name, Span(time));
@@ -71,7 +74,7 @@ fn a_first_look_is_short() {
         }
     }
     // How long a search takes shows when it is made.
-    assert_eq!(unknown, ["packets", "balancer", "rfc2544", "mlrsearch"]);
+    assert_eq!(unknown, ["packets", "balancer"]);
 }
 
 #[test]

@@ -352,6 +352,8 @@ fn benchmarks_that_cannot_be_made_are_refused() {
     for (load, words) in [
         ("protocol = \"udp\", benchmark = { standard = \"rfc2544\" }".to_owned(), &["without a frame size"][..]),
         (with(", bursts = 0"), &["bursts = 0", "1 to 1000"]),
+        (with(", tests = [\"latency\"], bursts = 5"), &["'bursts' without", "back-to-back"]),
+        (format!("{}, close = \"reset\"", with("")), &["'close'"]),
         (with(", burst = \"1ms\""), &["burst", "100ms to 10m"]),
         (with(", goals = []"), &["0 goals"]),
         (with(", goals = [{ loss = \"100%\" }]"), &["loss", "less than 100 %"]),
