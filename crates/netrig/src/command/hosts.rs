@@ -112,6 +112,18 @@ impl FromStr for NodeOnHost {
     }
 }
 
+impl fmt::Display for NodeOnHost {
+    /// As it is read: in brackets, what is behind a colon of the host is no interface.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = self.host.to_string();
+        match host.contains(':') {
+            true => write!(f, "{}=[{host}]", self.node)?,
+            false => write!(f, "{}={host}", self.node)?,
+        }
+        if self.interfaces.is_empty() { Ok(()) } else { write!(f, ":{}", self.interfaces.join(",")) }
+    }
+}
+
 impl NodeOnHost {
     /// Reaches its host, with the CPUs that hosts.toml names.
     fn start(&self, file: Option<&Path>) -> anyhow::Result<(HostOfNode, Option<CpuSet>)> {
@@ -156,8 +168,11 @@ pub fn start_each(nodes: &[NodeOnHost], file: Option<&Path>) -> anyhow::Result<N
     Ok(NodesOnHosts { hosts: HostGroup::new(members, group_number()), cpus })
 }
 
-/// Fewer than two nodes, two hosts of one, or two nodes on one.
-fn refuse(nodes: &[NodeOnHost]) -> anyhow::Result<()> {
+/// Refuses fewer than two nodes, two hosts of one, or two nodes on one.
+///
+/// # Errors
+/// Always for these.
+pub fn refuse(nodes: &[NodeOnHost]) -> anyhow::Result<()> {
     let [_, _, ..] = nodes else {
         bail!("one node alone has a host: name the others' too, NODE=HOST for each; --host has all nodes on one");
     };
@@ -369,7 +384,11 @@ mod tests {
 
     #[test]
     fn nodes_are_on_hosts_by_interfaces_of_theirs() {
-        let of = |text: &str| text.parse::<NodeOnHost>().map(|on| (on.node, on.host, on.interfaces.join(" ")));
+        let of = |text: &str| {
+            let on = text.parse::<NodeOnHost>()?;
+            assert_eq!(on.to_string().parse(), Ok(on.clone()), "{text}");
+            Ok::<_, String>((on.node, on.host, on.interfaces.join(" ")))
+        };
         let node = |node: &str, host: HostChoice, interfaces: &str| Ok((node.to_owned(), host, interfaces.to_owned()));
         let named = |name: &str| HostChoice::Named(name.to_owned());
         assert_eq!(of("a=web1"), node("a", named("web1"), ""));

@@ -121,7 +121,8 @@ pub fn rig_cost(
     observer: &mut dyn Observer,
     without: &mut SkippedScenarioLog<'_>,
 ) -> Result<()> {
-    let mut scenarios: Vec<&Scenario> = plan.suite.scenarios.iter().collect();
+    let mut scenarios: Vec<&Scenario> =
+        plan.suite.scenarios.iter().filter(|scenario| !without.has(&scenario.id)).collect();
     scenarios.sort_by_key(|scenario| scenario.topology.nodes().len());
     for scenario in scenarios.into_iter().rev() {
         match execute.rig_cost(scenario, plan.timing) {

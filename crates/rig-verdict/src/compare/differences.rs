@@ -153,10 +153,17 @@ fn peer(run: &RunData) -> String {
     run.run.peer.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
 }
 
-/// Where the nodes were, in the words of the first trial.
+/// Where the nodes were, in the words of the trials: one of a single node tells of its host alone.
 fn host(run: &RunData) -> String {
-    let trial = run.scenarios.iter().find_map(|scenario| scenario.trials.first());
-    let elsewhere = trial.and_then(|trial| trial["host"]["name"].as_str());
+    let trials = || run.scenarios.iter().flat_map(|scenario| &scenario.trials);
+    let each: BTreeSet<String> = trials()
+        .flat_map(|trial| trial["hosts"].as_array().into_iter().flatten())
+        .filter_map(|of| Some(format!("{}={}", of[0].as_str()?, of[1]["name"].as_str()?)))
+        .collect();
+    if !each.is_empty() {
+        return each.into_iter().collect::<Vec<_>>().join(" ");
+    }
+    let elsewhere = trials().next().and_then(|trial| trial["host"]["name"].as_str());
     elsewhere.unwrap_or("the runner's own").to_owned()
 }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{ArgAction, Args};
 use jiff::Timestamp;
 use rig_cli::exit::{Exit, ExitContext, Failure, StoppedByUser, in_words};
@@ -24,6 +24,7 @@ use rig_sys::cpu::CpuSet;
 
 use self::side::{Run, SideExit, shell};
 use super::arguments::{JudgeArgs, OutputArgs, StoreArgs};
+use super::hosts::{self, NodeOnHost};
 use super::output::Output;
 use super::run::{Length, before};
 use super::{cancel_on_signal, compare, report, usable_cpus};
@@ -61,11 +62,20 @@ pub struct AbArgs {
     /// Shell command in a node of the new variant's testbed
     #[arg(long, num_args = 2, value_names = ["NODE", "SH"], action = ArgAction::Append, allow_hyphen_values = true)]
     pub new_in: Vec<String>,
+    /// A node of the old side on a host: `netrig run --on`
+    #[arg(long, value_name = "NODE=HOST", hide_short_help = true)]
+    pub old_on: Vec<NodeOnHost>,
+    /// A node of the new side on a host: `netrig run --on`
+    #[arg(long, value_name = "NODE=HOST")]
+    pub new_on: Vec<NodeOnHost>,
+    /// How hosts are reached [default: ~/.config/netrig/hosts.toml]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub hosts: Option<PathBuf>,
     /// Shell command at the end, however the runs end
     #[arg(long, value_name = "COMMAND", hide_short_help = true)]
     pub after: Option<String>,
     /// The netrig of the old variant [default: this one]
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
     pub old_program: Option<PathBuf>,
     /// The netrig of the new variant [default: this one]
     #[arg(long, value_name = "PATH")]
@@ -121,6 +131,11 @@ impl AbArgs {
     fn program(&self, side: Side) -> Option<&Path> {
         if side == Side::Old { self.old_program.as_deref() } else { self.new_program.as_deref() }
     }
+
+    /// Where a side's nodes are, unless they are this process's own.
+    fn on(&self, side: Side) -> &[NodeOnHost] {
+        if side == Side::Old { &self.old_on } else { &self.new_on }
+    }
 }
 
 pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
@@ -129,6 +144,7 @@ pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
     let trials = if is_test { test::trials(args) } else { trials_of_suite(args)? };
     let at_most = args.time().map_or(TurnLimit::Trials(trials), TurnLimit::For);
     usable_cpus(args.cpus.as_ref())?;
+    refuse_hosts(args)?;
     let output = Output::choose(args.output.output.as_deref())?;
     let options = compare::options(&args.judge, Vec::new())?;
     let labels = labels(args.label.as_ref())?;
@@ -162,6 +178,15 @@ pub fn ab(args: &AbArgs) -> Result<Exit, Failure> {
         note(format_args!("Next, what a variant does by itself: netrig report {new}{at}"));
     }
     Ok(exit)
+}
+
+fn refuse_hosts(args: &AbArgs) -> Result<(), Failure> {
+    let sides = [&args.old_on, &args.new_on].into_iter().filter(|nodes| !nodes.is_empty());
+    let mut refused = sides.clone().try_for_each(|nodes| hosts::refuse(nodes));
+    if args.hosts.is_some() && sides.count() == 0 {
+        refused = Err(anyhow!("--hosts says how hosts are reached, and none is named: --old-on or --new-on does"));
+    }
+    refused.or_exit(Exit::BadInput)
 }
 
 /// The most that a run makes.
@@ -270,6 +295,11 @@ fn program(args: &AbArgs, pair: &RunPair, side: Side) -> Result<Command, Failure
         let inside = if side == Side::Old { &args.old_in } else { &args.new_in };
         for one in inside.chunks(2) {
             run.arg("--in").args(one);
+        }
+        let on = args.on(side);
+        run.args(on.iter().map(|node| format!("--on={node}")));
+        if let Some(hosts) = args.hosts.as_ref().filter(|_| !on.is_empty()) {
+            run.arg("--hosts").arg(hosts);
         }
     }
     run.arg("--store").arg(&pair.store);

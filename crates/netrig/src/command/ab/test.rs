@@ -39,6 +39,8 @@ pub(super) fn is_asked(args: &AbArgs) -> Result<bool, Failure> {
         ("--seed", args.seed.is_some()),
         ("--old-in", !args.old_in.is_empty()),
         ("--new-in", !args.new_in.is_empty()),
+        ("--old-on", !args.old_on.is_empty()),
+        ("--new-on", !args.new_on.is_empty()),
     ];
     let of_tests = [
         ("--old-client", args.old_client.is_some()),

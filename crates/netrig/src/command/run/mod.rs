@@ -131,12 +131,17 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     // what this machine cannot make, then times that no plan fits in.
     let mut selection = Selection::of(args)?;
     let mut survey = reach(args, &selection)?;
+    let asked = selection.suite.scenarios.clone();
     let left_out = survey.leave_out(&mut selection.suite).map_err(lacking)?;
     refuse(args, &selection, &left_out)?;
     let past = PastTrials::of(args, &selection.suite)?;
     Schedule::plan(args, &selection, &past)?;
 
     let mut bench = Bench::open(survey, left_out, &selection, args.seed)?;
+    if args.in_turn.is_some() {
+        // What is left out keeps its turns and its part of the time: the other side may have it.
+        selection.suite.scenarios = asked;
+    }
     let mut store = Store::open(&selection.store).or_exit(Exit::Failed)?;
     let past = past.with_first_blocks(args, &mut selection, &mut bench)?;
     refuse(args, &selection, &bench.left_out)?;

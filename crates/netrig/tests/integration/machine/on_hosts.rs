@@ -75,9 +75,14 @@ impl Machines {
     }
 
     fn run(&self, suite: &str, arguments: &[&str]) -> std::process::Output {
+        self.call(&[&["run", suite, "--no-aa"], arguments].concat())
+    }
+
+    /// A command that makes runs.
+    fn call(&self, arguments: &[&str]) -> std::process::Output {
         let mut run = world::netrig();
-        run.args(["run", suite, "--format", "json", "--quiet", "--no-aa", "--hosts"]).arg(self.file("hosts.toml"));
-        run.arg("--store").arg(self.file("store.sqlite")).args(arguments);
+        run.args(arguments).args(["--format", "json", "--quiet", "--hosts"]).arg(self.file("hosts.toml"));
+        run.arg("--store").arg(self.file("store.sqlite"));
         run.stdin(Stdio::null()).output().unwrap()
     }
 
@@ -159,6 +164,36 @@ fn nodes_have_the_interfaces_that_are_named_until_the_run_ends() {
         assert_eq!(machines.state(), before);
         drop(machines);
         world::assert_nothing_left("of a run that had its machines' interfaces");
+    });
+}
+
+#[test]
+fn a_side_on_hosts_takes_turns_with_one_of_this_machine() {
+    world::own(|| {
+        let machines = Machines::new(2);
+        let before = machines.state();
+        let ab = |arguments: &[&str]| machines.call(&[&["ab", "layers"], arguments].concat());
+        let new_on = ["--new-on", "a=m1", "--new-on", "b=m2"];
+        // B is none of theirs: they let its turns pass.
+        let options = ["--only", "A,B", "--trials", "2", "--window", "200ms"];
+        let output = ab(&[&new_on[..], &options].concat());
+        assert!(output.status.code() < Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+        let comparison: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let data = &comparison["data"];
+        assert_eq!((&data["blocks"], &data["only_in_old"]), (&2.into(), &serde_json::json!(["B"])), "{data}");
+        let differences = data["differences"].as_array().unwrap();
+        let host = differences.iter().find(|one| one["what"] == "Host of the nodes").unwrap();
+        assert_eq!((&host["old"], &host["new"]), (&"the runner's own".into(), &"a=m1 b=m2".into()));
+        for (wrong, why) in
+            [(&new_on[..2], "one node alone has a host"), (&[], "and none is named: --old-on or --new-on")]
+        {
+            let output = ab(wrong);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.code() == Some(2) && said.contains(why), "{said}");
+        }
+        assert_eq!(machines.state(), before);
+        drop(machines);
+        world::assert_nothing_left("of two runs of which one was over hosts");
     });
 }
 
