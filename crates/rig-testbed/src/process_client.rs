@@ -32,6 +32,8 @@ pub(crate) struct ProcessClient<R, W> {
     name: String,
     /// `None` once it is to end: its input ends when this is dropped.
     client: Option<Client<R, W>>,
+    /// Why there is none, for whoever asks later: the first to notice may have had something else to say.
+    lost: Option<String>,
     life: Box<dyn ProcessHandle>,
     /// Where it is read here.
     stderr: Option<StderrTail>,
@@ -48,7 +50,7 @@ impl<R: Read, W: Write> ProcessClient<R, W> {
         stderr: Option<StderrTail>,
         open: impl FnOnce() -> Result<Client<R, W>, Error>,
     ) -> Result<Self> {
-        let mut new = Self { name, client: None, life, stderr };
+        let mut new = Self { name, client: None, lost: None, life, stderr };
         match open() {
             Ok(client) => new.client = Some(client),
             Err(error) => return Err(new.failed(error)),
@@ -112,8 +114,9 @@ impl<R: Read, W: Write> ProcessClient<R, W> {
     }
 
     fn client(&mut self) -> Result<&mut Client<R, W>> {
-        let name = &self.name;
-        self.client.as_mut().ok_or_else(|| LostPeer(format!("{name} has ended")).into())
+        let Self { name, lost, client, .. } = self;
+        let why = || lost.clone().unwrap_or_else(|| format!("{name} has ended"));
+        client.as_mut().ok_or_else(|| LostPeer(why()).into())
     }
 
     /// A refusal, or why it does not answer, with how it ended and what it said last.
@@ -132,7 +135,9 @@ impl<R: Read, W: Write> ProcessClient<R, W> {
             },
             error => format!("{self}: {error}"),
         };
-        LostPeer(what + &self.continued()).into()
+        let why = what + &self.continued();
+        self.lost = Some(why.clone());
+        LostPeer(why).into()
     }
 
     /// The last of its standard error, in a line that continues a message.

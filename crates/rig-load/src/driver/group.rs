@@ -14,7 +14,9 @@ use crate::record::WorkerRecord;
 use crate::wait::{DeadlinePoll, is_ready};
 
 /// How long a worker may take to send its record once the load is over, and then to end.
-const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
+///
+/// Longer than ssh(1) puts up with a host that is silent, so that a link that stalls no longer than that costs no trial.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// After one failure, how long others are waited for: the cause may be reported after its consequence.
 const AFTERMATH: Duration = Duration::from_millis(20);

@@ -138,7 +138,9 @@ fn a_connection_that_breaks_ends_the_host() {
         run("pkill", &["-9", "dropbear"]);
         server.server.wait().unwrap();
         let error = format!("{:#}", host.facts().unwrap_err());
-        assert!(error.contains("host far"), "{error}");
+        assert!(error.contains("host far died"), "{error}");
+        // Whoever asks next is told why, too.
+        assert_eq!(format!("{:#}", host.facts().unwrap_err()), error);
         drop(host);
         world::assert_nothing_left("of a connection that broke");
     });
