@@ -15,11 +15,15 @@
 //!             <--------------------------------- Answer { number: 2, value: Mark }
 //!             <--------------------------------- OutputEnded, ErrorsEnded, Ended { process: 1, status }
 //! ```
+//! The runner says that it is there (`Notice`) when it has had nothing to say for [`SIGN_OF_LIFE`]: a host that hears nothing for [`SILENCE`] ends by itself,
+//! because no end of its input comes over a link that is gone for good.
+//!
 //! Closing the program's standard input ends it, and with it every process that it started and every node. A line that is
 //! too long or says nothing known ends it too, after [`Reply::Broken`]; so does another version's greeting.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use rig_lines::{Error, Protocol, Reply, Request, decode, encode};
 use rig_sys::cpu::CpuSet;
@@ -36,16 +40,23 @@ use crate::sampler::NodeSample;
 use crate::stacks::FoldedStacks;
 
 /// The longest line has room for the plan of a testbed with a thousand containers.
-pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 7, longest: 16 << 20 };
+pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 8, longest: 16 << 20 };
 
 /// Most bytes of a process's input or output that one line carries. Each takes six bytes of the line at most.
 pub const CHUNK: usize = 32 << 10;
+
+/// How often a runner says at least something.
+pub const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+
+/// How long a host goes on without a word from its runner: longer than a runner waits for an answer, so that the runner is who gives up first.
+pub const SILENCE: Duration = Duration::from_secs(120);
 
 /// To a host.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToHost {
     Request(Request<Question>),
     Process(ToProcess),
+    Notice(Notice),
 }
 
 /// From a host, which answers with `A`.
@@ -61,7 +72,8 @@ impl ToHost {
     /// # Errors
     /// When it says nothing known.
     pub fn read(line: &[u8]) -> Result<Self, Error> {
-        decode(line).map(Self::Process).or_else(|_| decode(line).map(Self::Request))
+        let notice = || decode(line).map(Self::Notice);
+        decode(line).map(Self::Process).or_else(|_| notice()).or_else(|_| decode(line).map(Self::Request))
     }
 }
 
@@ -73,6 +85,14 @@ impl<A: DeserializeOwned> FromHost<A> {
     pub fn read(line: &[u8]) -> Result<Self, Error> {
         decode(line).map(Self::Process).or_else(|_| decode(line).map(Self::Reply))
     }
+}
+
+/// What wants no answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Notice {
+    /// The runner is there.
+    Alive,
 }
 
 /// To a process that the host has started.
@@ -257,6 +277,7 @@ pub fn exercise(bytes: &[u8]) {
         match ToHost::read(line) {
             Ok(ToHost::Request(request)) => reads_back(&request),
             Ok(ToHost::Process(message)) => reads_back(&message),
+            Ok(ToHost::Notice(notice)) => reads_back(&notice),
             Err(_) => {}
         }
         match FromHost::<Answer>::read(line) {

@@ -24,13 +24,15 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::piped::{PipedProcess, ProcessHandle};
 use rig_sys::probe;
 use rig_sys::process::{die_with_parent, in_own_group};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::de::IgnoredAny;
 
-use super::protocol::{Answer, Bytes, CHUNK, FromHost, FromProcess, PROTOCOL, Question, ToProcess};
+use super::protocol::{
+    Answer, Bytes, CHUNK, FromHost, FromProcess, Notice, PROTOCOL, Question, SIGN_OF_LIFE, ToProcess,
+};
 use super::reach::{Binary, HostAccess, Opening};
 use super::{Environment, Facts, Host, HostInterface, Mark, Program, Sampled, StackSampling, Window};
 use crate::frames::NodeFrames;
@@ -384,6 +386,16 @@ impl Link {
         self.write(&encode(message, PROTOCOL.longest).map_err(io::Error::other)?)
     }
 
+    /// Says that the runner is there, unless it is just saying something else, or what it said waits still: the listener never blocks.
+    fn show_life(&self) -> io::Result<()> {
+        let Ok(mut stdin) = self.stdin.try_lock() else { return Ok(()) };
+        let Some(stdin) = stdin.as_mut() else { return Ok(()) };
+        let line = encode(&Notice::Alive, PROTOCOL.longest).map_err(io::Error::other)?;
+        // There is room for PIPE_BUF bytes then (pipe(7)).
+        let is_free = poll(&mut [PollFd::new(stdin, PollFlags::OUT)], Some(&Timespec::default()))? > 0;
+        if is_free { stdin.write_all(&line) } else { Ok(()) }
+    }
+
     /// The host always reads at once, so that this does not block for long.
     fn write(&self, line: &[u8]) -> io::Result<()> {
         match self.stdin().as_mut() {
@@ -445,7 +457,13 @@ fn listen(stdout: &ChildStdout, heard: &[u8], link: &Link, replies: &Sender<io::
     lines.push(heard);
     let mut chunk = vec![0u8; 256 * 1024];
     let mut is_greeted = false;
+    let mut shown = Instant::now();
     loop {
+        if shown.elapsed() >= SIGN_OF_LIFE {
+            shown = Instant::now();
+            // A host that takes nothing any more has ended, which is read next.
+            let _ = link.show_life();
+        }
         while let Some(line) = lines.take()? {
             let message = is_greeted.then(|| FromHost::<IgnoredAny>::read(line)).transpose()?;
             is_greeted = true;
@@ -463,7 +481,8 @@ fn listen(stdout: &ChildStdout, heard: &[u8], link: &Link, replies: &Sender<io::
         };
         let mut fds = vec![PollFd::new(stdout, PollFlags::IN)];
         fds.extend(full.iter().map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
-        match poll(&mut fds, None) {
+        let limit = Timespec { tv_sec: SIGN_OF_LIFE.as_secs() as i64, tv_nsec: 0 };
+        match poll(&mut fds, Some(&limit)) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(io::Error::from(error).into()),
         }
@@ -578,5 +597,24 @@ impl Drop for RemoteLife {
 impl fmt::Debug for RemoteLife {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RemoteLife").field("process", &self.process).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sign_of_life_is_a_line_of_its_own_and_never_waits() {
+        let mut program = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let stdin = Mutex::new(program.stdin.take());
+        let link = Link { stdin, state: Mutex::default(), changed: Condvar::new() };
+        let busy = link.stdin();
+        link.show_life().unwrap();
+        drop(busy);
+        link.show_life().unwrap();
+        drop(link.stdin().take());
+        link.show_life().unwrap();
+        assert_eq!(String::from_utf8(program.wait_with_output().unwrap().stdout).unwrap(), "\"alive\"\n");
     }
 }

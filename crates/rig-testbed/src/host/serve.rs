@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rig_cli::exit::in_words;
@@ -16,7 +17,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::Host;
-use super::protocol::{Answer, Bytes, CHUNK, FromProcess, PROTOCOL, Question, ToHost, ToProcess};
+use super::protocol::{Answer, Bytes, CHUNK, FromProcess, Notice, PROTOCOL, Question, SILENCE, ToHost, ToProcess};
 use crate::preflight::NetworkFault;
 
 /// How much may wait to be read by the runner until no more is read from processes.
@@ -32,8 +33,18 @@ const PARTING: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// all else that it made. To be called on the thread that the program ends with.
 ///
 /// # Errors
-/// When the runner does not speak the protocol.
+/// When the runner does not speak the protocol, or is silent for longer than one that is there.
 pub fn serve(host: &mut dyn Host, input: impl AsFd, output: impl AsFd, stop: impl AsFd) -> Result<()> {
+    serve_within(SILENCE, host, input, output, stop)
+}
+
+fn serve_within(
+    silence: Duration,
+    host: &mut dyn Host,
+    input: impl AsFd,
+    output: impl AsFd,
+    stop: impl AsFd,
+) -> Result<()> {
     if rustix::termios::isatty(&output) {
         bail!("this is for another netrig, which speaks a protocol of its own to it: see `netrig run --host`");
     }
@@ -46,6 +57,7 @@ pub fn serve(host: &mut dyn Host, input: impl AsFd, output: impl AsFd, stop: imp
         output: output.as_fd(),
         waiting: VecDeque::new(),
         processes: BTreeMap::new(),
+        silence,
         is_greeted: false,
     };
     server.say(&PROTOCOL.greeting(env!("CARGO_PKG_VERSION")))?;
@@ -65,6 +77,8 @@ struct Server<'a> {
     /// What the runner has not read yet.
     waiting: VecDeque<u8>,
     processes: BTreeMap<u64, Process>,
+    /// The longest that the runner may be silent.
+    silence: Duration,
     is_greeted: bool,
 }
 
@@ -82,8 +96,15 @@ type ToDo = (bool, Vec<(u64, bool)>);
 impl Server<'_> {
     fn go_on(&mut self, input: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<()> {
         let mut lines = Lines::new(PROTOCOL.longest);
+        let mut heard = Instant::now();
         loop {
-            let Some((speaks, ready)) = self.wait(input, stop)? else { return Ok(()) };
+            let left = self.silence.saturating_sub(heard.elapsed());
+            let Some((speaks, ready)) = self.wait(input, stop, left)? else { return Ok(()) };
+            match speaks {
+                true => heard = Instant::now(),
+                false if left.is_zero() => bail!("the runner has said nothing for {:?}", self.silence),
+                false => {}
+            }
             for (process, is_stdout) in ready {
                 self.hear(process, is_stdout)?;
             }
@@ -105,15 +126,16 @@ impl Server<'_> {
         }
     }
 
-    /// Waits for something to do: whether the runner speaks, and which outputs of processes have something to read; `None` when it is to stop.
-    fn wait(&self, input: BorrowedFd<'_>, stop: BorrowedFd<'_>) -> Result<Option<ToDo>> {
+    /// Waits for something to do, and no longer than `limit`: whether the runner speaks, and which outputs of processes have something to
+    /// read; `None` when it is to stop.
+    fn wait(&self, input: BorrowedFd<'_>, stop: BorrowedFd<'_>, limit: Duration) -> Result<Option<ToDo>> {
         let mut fds = [input, stop].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).to_vec();
         let others = fds.len();
         let mut whose = Vec::new();
-        let mut timeout = None;
+        let mut timeout = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
         for (number, process) in &self.processes {
             if process.stdout.is_none() && process.stderr.is_none() {
-                timeout = Some(&COLLECTING);
+                timeout = timeout.min(COLLECTING);
             }
             let outputs = [(&process.stdout, true), (&process.stderr, false)];
             for (fd, is_stdout) in outputs.into_iter().filter(|_| self.waiting.len() < MOST_WAITING) {
@@ -127,7 +149,7 @@ impl Server<'_> {
         if !self.waiting.is_empty() {
             fds.push(PollFd::from_borrowed_fd(self.output, PollFlags::OUT));
         }
-        match poll(&mut fds, timeout) {
+        match poll(&mut fds, Some(&timeout)) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Some((false, Vec::new()))),
             Err(error) => return Err(error).context("wait for the runner"),
@@ -158,6 +180,7 @@ impl Server<'_> {
                 self.hand_on(message);
                 Ok(())
             }
+            ToHost::Notice(Notice::Alive) => Ok(()),
         }
     }
 
@@ -309,5 +332,23 @@ impl Drop for Process {
             let _: io::Result<()> = self.life.kill();
             let _ = self.life.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::pipe::pipe;
+
+    use super::*;
+    use crate::host::Local;
+
+    #[test]
+    fn a_host_that_hears_nothing_of_its_runner_ends_with_the_reason() {
+        let [(input, _runner), (answers, output), (stop, _keeps)] = [(); 3].map(|()| pipe().unwrap());
+        let error = serve_within(Duration::ZERO, &mut Local::new().unwrap(), &input, &output, &stop).unwrap_err();
+        assert!(error.to_string().contains("the runner has said nothing for"), "{error}");
+        drop(output);
+        let said = io::read_to_string(std::fs::File::from(answers)).unwrap();
+        assert!(said.contains("broken") && said.contains("the runner has said nothing"), "{said}");
     }
 }

@@ -8,6 +8,7 @@ fn what_is_said_reads_back_and_anything_else_is_refused() {
     let line = encode(&input, PROTOCOL.longest).unwrap();
     assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
     assert_eq!(ToHost::read(line.trim_ascii_end()).unwrap(), ToHost::Process(input));
+    assert_eq!(ToHost::read(br#""alive""#).unwrap(), ToHost::Notice(Notice::Alive));
     for text in [
         "",
         "{}",
