@@ -321,7 +321,7 @@ impl Benchmark {
                 (Test::FrameLoss, _) => session.frame_loss(max, self.duration)?,
                 (Test::Latency, Some(rate)) => session.latency(rate, self)?,
                 (Test::BackToBack, Some(_)) if session.results.no_bursts(max).is_none() => {
-                    session.back_to_back(max, self)?
+                    session.back_to_back(max, self)?;
                 }
                 (Test::Recovery, Some(rate)) => session.recovery(rate, max, self)?,
                 (Test::Throughput | Test::Latency | Test::BackToBack | Test::Recovery, _) => {}

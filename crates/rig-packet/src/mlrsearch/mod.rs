@@ -184,8 +184,8 @@ impl MlrSearch {
         let upper = classes.iter().find(|(_, class)| *class == LoadClass::UpperBound).map(|(load, _)| *load);
         let below = classes.iter().rev().filter(|(load, _)| upper.is_none_or(|upper| *load < upper));
         let lower = below.clone().find(|(_, class)| *class == LoadClass::LowerBound).map(|(load, _)| *load);
-        let between = below.filter(|(load, _)| lower.is_none_or(|lower| *load > lower));
-        Bounds { lower, upper, undecided: between.last().map(|(load, _)| *load) }
+        let mut between = below.filter(|(load, _)| lower.is_none_or(|lower| *load > lower));
+        Bounds { lower, upper, undecided: between.next_back().map(|(load, _)| *load) }
     }
 
     /// The next trial for one goal; `None` when nothing more is asked for it. `candidate` is where its lower bound is expected.

@@ -62,10 +62,9 @@ fn a_first_look_is_short() {
                 // Most have a few scenarios of a moment each; the guide's activities have their own lengths.
                 let most = match suite.name.as_str() {
                     "overlay" => 240,
-                    "spreading" => 90,
+                    "spreading" | "mlrsearch" => 90,
                     // Five benchmarks of seven sizes of frames.
                     "rfc2544" => 150,
-                    "mlrsearch" => 90,
                     _ => 60,
                 };
                 assert!(time <= Duration::from_secs(most), "{}: {}", suite.name, Span(time));
