@@ -41,7 +41,6 @@ Examples:
   netrig run layers --quick               a first look
   netrig run layers --label before        ... change something, and then:
   netrig run layers --against before
-  netrig run rfc2544 --path vxlan         throughput, latency, loss by the RFC
   netrig run pairs --hosts hosts.toml     each host with each other one
 Status: 0 done, 1 worse than before, 2 bad input, 3 the machine lacks something,
 4 failed, 130 stopped. `netrig help run` tells more.";

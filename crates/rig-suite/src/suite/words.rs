@@ -20,7 +20,7 @@ impl fmt::Display for Repeat {
                 minutes(budget.time()),
                 budget.blocks
             ),
-            Self::Until(goal) if goal.min() == goal.max() => Self::Times(goal.min()).fmt(f),
+            Self::Until(goal) if goal.max() == 1 => Self::Times(1).fmt(f),
             Self::Until(goal) => write!(
                 f,
                 "{} to {} trials, until {} % intervals are within {}",

@@ -45,7 +45,7 @@ pub struct RunArgs {
     /// Only these scenarios, e.g. A,B,D
     #[arg(long, value_delimiter = ',', value_name = "IDS")]
     pub only: Vec<String>,
-    /// Over this path instead, e.g. vxlan: suites of one path, as rfc2544
+    /// Over this path, e.g. vxlan (suites of one: rfc2544)
     #[arg(long, value_name = "PATH")]
     pub path: Option<String>,
     /// Measure for this long in each trial, e.g. 5s
