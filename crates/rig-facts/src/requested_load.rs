@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 /// A server keeps a connection that is silent for so long beyond its interval.
 const IDLE: Duration = Duration::from_secs(60);
+/// Bytes (RFC 768).
+const UDP_HEADER: u16 = 8;
 /// Of a client that expects no answer.
 const UNUSED_TIMEOUT: Duration = Duration::from_millis(200);
 
@@ -64,10 +66,7 @@ pub struct Message {
 
 /// Bytes of the headers of IP and UDP.
 pub fn headers(family: Family) -> u16 {
-    match family {
-        Family::Ipv4 => 20 + 8,
-        Family::Ipv6 => 40 + 8,
-    }
+    family.header() as u16 + UDP_HEADER
 }
 
 impl PacketLoad {

@@ -36,10 +36,10 @@ const LASTS: Duration = Duration::from_millis(200);
 /// Between two of them, so that not all fall into one disturbance.
 const GAP: Duration = Duration::from_millis(1);
 /// How long an answer is waited for, and how many in a row may be missing.
-const PATIENCE: Duration = Duration::from_millis(250);
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
 const MISSING: u32 = 2;
 /// How long the stamp of what was sent is waited for, and after how many that did not come no more.
-const STAMP_PATIENCE: Duration = Duration::from_millis(1);
+const STAMP_TIMEOUT: Duration = Duration::from_millis(1);
 const UNSTAMPED: u32 = 4;
 
 /// The answering end's clock, as the asking end knows it.
@@ -129,7 +129,7 @@ impl StampingEnd {
         let number = self.sent;
         self.sent = self.sent.wrapping_add(1);
         if self.unstamped < UNSTAMPED {
-            let until = monotonic_ns() + STAMP_PATIENCE.as_nanos() as u64;
+            let until = monotonic_ns() + STAMP_TIMEOUT.as_nanos() as u64;
             loop {
                 match sent_stamp(&self.socket)? {
                     Some((of, at)) if of == number => {
@@ -269,9 +269,9 @@ pub fn ask(to: SocketAddr) -> io::Result<Option<PathOffset>> {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => (0, false),
             sent => sent?,
         };
-        let patience = monotonic_ns() + PATIENCE.as_nanos() as u64;
+        let deadline = monotonic_ns() + ANSWER_TIMEOUT.as_nanos() as u64;
         let answer = loop {
-            match end.receive(patience, None)? {
+            match end.receive(deadline, None)? {
                 // One that was given up.
                 Some((words, _)) if words[1] != number => {}
                 answer => break answer,

@@ -73,6 +73,9 @@ impl ConnectionOpener {
 
     /// Stops shortly after the end, whatever is overdue then.
     pub fn stop_when_over(&mut self, now: Nanos) {
+        if now < self.until {
+            return;
+        }
         let grace = self.until.saturating_sub(self.origin.unwrap_or(0)) / Self::GRACE_SHARE;
         self.stopped |= now >= self.until.saturating_add(grace.max(Self::GRACE_LEAST));
     }

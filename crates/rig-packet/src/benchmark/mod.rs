@@ -171,6 +171,14 @@ pub struct FrameTrial {
 }
 
 impl FrameTrial {
+    pub fn new(stream: Stream, arrivals: &Arrivals) -> Self {
+        let Stream { purpose, rate, duration, then } = stream;
+        let seconds = duration.as_secs_f64();
+        // One rate that sends as much as both.
+        let (rate, seconds) = then.map_or((rate, seconds), |then| ((rate + then) / 2.0, 2.0 * seconds));
+        Self { purpose, rate, seconds, sent: arrivals.sent, received: arrivals.received }
+    }
+
     fn intended(&self) -> f64 {
         self.rate * self.seconds
     }
@@ -313,38 +321,34 @@ impl Benchmark {
     /// # Errors
     /// Those of `offer`.
     pub fn run<E>(&self, max: MaxRate, offer: impl FnMut(Stream) -> Result<Arrivals, E>) -> Result<Results, E> {
-        let mut session = Session { offer, results: Results::default() };
-        session.search(&self.goals, max)?;
-        let throughput = session.results.throughput();
+        let mut run = BenchmarkRun { offer, results: Results::default() };
+        run.search(&self.goals, max)?;
+        let throughput = run.results.throughput();
         for &test in &self.tests {
             match (test, throughput) {
-                (Test::FrameLoss, _) => session.frame_loss(max, self.duration)?,
-                (Test::Latency, Some(rate)) => session.latency(rate, self)?,
-                (Test::BackToBack, Some(_)) if session.results.no_bursts(max).is_none() => {
-                    session.back_to_back(max, self)?;
+                (Test::FrameLoss, _) => run.frame_loss(max, self.duration)?,
+                (Test::Latency, Some(rate)) => run.latency(rate, self)?,
+                (Test::BackToBack, Some(_)) if run.results.no_bursts(max).is_none() => {
+                    run.back_to_back(max, self)?;
                 }
-                (Test::Recovery, Some(rate)) => session.recovery(rate, max, self)?,
+                (Test::Recovery, Some(rate)) => run.recovery(rate, max, self)?,
                 (Test::Throughput | Test::Latency | Test::BackToBack | Test::Recovery, _) => {}
             }
         }
-        Ok(session.results)
+        Ok(run.results)
     }
 }
 
 /// What was found so far, and how more is.
-struct Session<F> {
+struct BenchmarkRun<F> {
     offer: F,
     results: Results,
 }
 
-impl<E, F: FnMut(Stream) -> Result<Arrivals, E>> Session<F> {
+impl<E, F: FnMut(Stream) -> Result<Arrivals, E>> BenchmarkRun<F> {
     fn trial(&mut self, stream: Stream) -> Result<(FrameTrial, Arrivals), E> {
         let arrivals = (self.offer)(stream)?;
-        let Stream { purpose, rate, duration, then } = stream;
-        let seconds = duration.as_secs_f64();
-        // One rate that sends as much as both.
-        let (rate, seconds) = then.map_or((rate, seconds), |then| ((rate + then) / 2.0, 2.0 * seconds));
-        let trial = FrameTrial { purpose, rate, seconds, sent: arrivals.sent, received: arrivals.received };
+        let trial = FrameTrial::new(stream, &arrivals);
         self.results.trials.push(trial);
         Ok((trial, arrivals))
     }

@@ -1,12 +1,13 @@
 //! Multiple Loss Ratio search (RFC 9971): the highest loads that uphold several goals at once, each of which tolerates
 //! another share of lost frames. It is the controller of that document: it knows no clock and no network, is told what became
-//! of each trial, and says which is next. With the goal of [`Goal::rfc2544`] the result is the throughput of RFC 2544, 26.1.
+//! of each trial, and says which is next. With the goal that no frame of one trial of 60 s is lost the result is the throughput of RFC 2544, 26.1.
 //!
 //! The classification of loads and the conditional throughput are those of its appendices A and B. How the next trial is
 //! chosen is left to implementations: here each goal is first narrowed down with its initial trial duration, because short
 //! trials are enough to find that a load is too high, and then confirmed with its final one. The next load is the middle between
 //! the bounds, or nearer to the one that was found last, by the width of the goal and twice as far each time.
 
+#[cfg(test)]
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,8 @@ pub struct Goal {
 
 impl Goal {
     /// The throughput of RFC 2544: no frame of one trial is lost.
-    pub fn rfc2544(duration: Duration, initial: Duration, width: f64) -> Self {
+    #[cfg(test)]
+    pub(crate) fn rfc2544(duration: Duration, initial: Duration, width: f64) -> Self {
         let duration = duration.as_secs_f64();
         Self {
             loss_ratio: 0.0,

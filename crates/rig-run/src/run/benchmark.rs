@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rig_facts::figures::Statistic;
 use rig_facts::programme::{Phase, PhaseLength, Programme, Rate, ScenarioLoad, Step};
 use rig_facts::record::BenchmarkRecord;
 use rig_facts::requested_load::RequestedLoad;
@@ -10,7 +11,7 @@ use rig_load::plan::Phases;
 use rig_load::record::{End, Sample, WorkerRecord};
 use rig_packet::benchmark::{Arrivals, Delay, FrameTrial, MaxRate, Purpose, Stream};
 use rig_packet::mlrsearch::{LoadRange, MlrSearch, TrialResult};
-use rig_stats::histogram::{BEYOND, Histogram};
+use rig_stats::histogram::Histogram;
 use rig_suite::suite::{BenchmarkPlan, Scenario};
 
 use super::clocks::Clocks;
@@ -21,8 +22,6 @@ use super::rig::{Observation, Stage, Trials};
 const WINDOW_MIN: Duration = Duration::from_millis(10);
 /// Where the generator's own limit is looked for first, frames per second.
 const GENERATOR_MIN: f64 = 1000.0;
-/// Values that a 99th percentile needs.
-const P99_MIN: u64 = BEYOND * 100;
 
 /// What is called for each sample of a worker.
 type Interim<'a> = &'a mut dyn FnMut(&str, &Sample);
@@ -60,7 +59,7 @@ impl Trials {
                 clock_bound_ns = clock_bound_ns.max(ends.bound_ns);
             }
             let is_window = stream.purpose == Purpose::Search && stream.duration >= phases.window;
-            let lost = trial(stream, &arrivals).loss_ratio();
+            let lost = FrameTrial::new(stream, &arrivals).loss_ratio();
             if is_window && benchmark.goals.first().is_some_and(|goal| lost <= goal.loss_ratio) {
                 best = Some((stream.rate, observed));
             }
@@ -94,7 +93,7 @@ impl Trials {
             let stream = Stream { purpose: Purpose::Search, rate: input.load, duration, then: None };
             let observed = self.stream(stage, scenario, stream, phases, &mut |_, _| ());
             let arrivals = arrivals(&observed.context("search for the generator's own limit")?);
-            let loss_ratio = trial(stream, &arrivals).loss_ratio();
+            let loss_ratio = FrameTrial::new(stream, &arrivals).loss_ratio();
             search.report(TrialResult { load: input.load, duration: input.duration, loss_ratio });
         }
         let held = search.results().first().and_then(|result| result.lower);
@@ -142,10 +141,6 @@ fn two_rates(rates: [f64; 2], lasts: Duration) -> Programme {
     Programme { sample: None, phases: ["overload", "recovery"].into_iter().zip(rates).map(phase).collect() }
 }
 
-fn trial(Stream { purpose, rate, duration, .. }: Stream, arrivals: &Arrivals) -> FrameTrial {
-    FrameTrial { purpose, rate, seconds: duration.as_secs_f64(), sent: arrivals.sent, received: arrivals.received }
-}
-
 /// What the ends counted, from the first frame to the last.
 fn arrivals(observed: &Observation) -> Arrivals {
     let end = |end: End| observed.workers.iter().find(move |worker| !worker.background && worker.end() == end);
@@ -171,7 +166,7 @@ fn delay(times: &Histogram) -> Option<Delay> {
         mean_ns: times.mean()?,
         min_ns: times.percentile(0.0)?,
         median_ns: times.percentile(50.0)?,
-        p99_ns: times.percentile(99.0).filter(|_| times.count() >= P99_MIN),
+        p99_ns: times.percentile(99.0).filter(|_| times.count() >= Statistic::P99.least_values()),
         max_ns: times.percentile(100.0)?,
     })
 }

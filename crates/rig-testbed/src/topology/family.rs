@@ -16,7 +16,7 @@ pub enum Family {
 
 impl Family {
     /// Bytes of the IP header.
-    pub(crate) fn header(self) -> u32 {
+    pub fn header(self) -> u32 {
         match self {
             Self::Ipv4 => 20,
             Self::Ipv6 => 40,
