@@ -81,6 +81,12 @@ pub const TESTS: &[Dependency] = &[
         fedora: &["openssh-clients", "dropbear"],
     },
     Dependency {
+        what: "sudo, by which tests become root on a host; it is given a file of its own that says who may",
+        is_there: || works(Command::new("sudo").arg("-V")),
+        debian: &["sudo"],
+        fedora: &["sudo"],
+    },
+    Dependency {
         what: "iperf3, whose streams go through the vRouter in tests",
         is_there: || works(Command::new("iperf3").arg("--version")),
         debian: &["iperf3"],

@@ -39,6 +39,7 @@ pub fn between(before: &Reading, now: &Reading) -> Sample {
     let own = now.own_cpu.saturating_sub(before.own_cpu).as_secs_f64();
     Sample {
         netrig_version: env!("CARGO_PKG_VERSION").to_owned(),
+        host: None,
         at_ns: now.at_ns,
         seconds,
         cpus: cpus(before, now, seconds),

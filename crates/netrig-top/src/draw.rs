@@ -13,12 +13,42 @@ use crate::view::{Side, StatusNote, Table, TextStyle, View};
 /// From so many columns on there are two tables side by side.
 const TWO_ABREAST: u16 = 150;
 const GAP: u16 = 3;
+/// Lines between two machines.
+const BETWEEN: u16 = 1;
 
-/// All of it, from the top; at most `height` lines.
-pub fn compose(view: &View, theme: Theme, width: u16, height: u16) -> Vec<Line<'static>> {
+/// All of it, from the top, of several machines one below the other; at most `height` lines.
+pub fn compose(views: &[View], theme: Theme, width: u16, height: u16) -> Vec<Line<'static>> {
     let keys = u16::from(height >= 4);
-    let mut all = head(view, theme, width, height.saturating_sub(keys));
-    let left = height.saturating_sub(all.len() as u16 + keys);
+    let room = height.saturating_sub(keys);
+    let mut all = Vec::new();
+    match views {
+        [view] => all = block(view, theme, width, room),
+        [view, ..] if view.help.is_some() => all = block(view, theme, width, room),
+        _ => {
+            let wanted: Vec<u16> =
+                views.iter().map(|view| block(view, theme, width, room).len() as u16 + BETWEEN).collect();
+            for ((view, wanted), height) in views.iter().zip(&wanted).zip(divided(&wanted, room)) {
+                let end = all.len() + usize::from(height);
+                // With all that it wants, its notes may be more than a third of it.
+                let own = if height < *wanted { height.saturating_sub(BETWEEN) } else { room };
+                all.extend(block(view, theme, width, own));
+                all.resize(end.min(room.into()), Line::default());
+            }
+        }
+    }
+    if keys > 0 {
+        all.resize(room.into(), Line::default());
+        let most = views.iter().max_by_key(|view| view.keys.len());
+        all.push(most.map_or_else(Line::default, |view| foot(view, width)));
+    }
+    all.truncate(if width == 0 { 0 } else { height.into() });
+    all
+}
+
+/// One machine, without keys; at most `height` lines.
+pub fn block(view: &View, theme: Theme, width: u16, height: u16) -> Vec<Line<'static>> {
+    let mut all = head(view, theme, width, height);
+    let left = height.saturating_sub(all.len() as u16);
     match view.help {
         Some(help) => {
             let lines: Vec<Line<'static>> = help.iter().flat_map(|(what, text)| explained(what, text, width)).collect();
@@ -28,16 +58,24 @@ pub fn compose(view: &View, theme: Theme, width: u16, height: u16) -> Vec<Line<'
         None if width >= TWO_ABREAST => abreast(&mut all, view, theme, width, left),
         None => stacked(&mut all, &view.tables.iter().collect::<Vec<_>>(), view.scroll, theme, width, left),
     }
-    if keys > 0 {
-        all.resize((height - 1).into(), Line::default());
-        all.push(foot(view, width));
-    }
     all.truncate(if width == 0 { 0 } else { height.into() });
     for line in all.iter_mut().filter(|line| line.width() > width.into()) {
         // On a screen of a few columns.
         *line = Line::raw(cells::clip(&line.to_string(), width));
     }
     all
+}
+
+/// Of a height, to each what it wants, or an equal share of what the smaller ones leave.
+fn divided(wanted: &[u16], height: u16) -> Vec<u16> {
+    let mut order: Vec<usize> = (0..wanted.len()).collect();
+    order.sort_by_key(|number| wanted[*number]);
+    let (mut given, mut left) = (vec![0; wanted.len()], height);
+    for (done, number) in order.iter().enumerate() {
+        given[*number] = wanted[*number].min(left / (order.len() - done) as u16);
+        left -= given[*number];
+    }
+    given
 }
 
 fn style(tone: TextStyle, theme: Theme) -> Style {
@@ -105,14 +143,7 @@ fn heights(tables: &[&Table], height: u16) -> Vec<u16> {
         wants.iter_mut().zip(tables).filter(|(_, table)| table.spare).for_each(|(want, _)| *want = 0);
     }
     loop {
-        let mut given = vec![0; wants.len()];
-        let mut order: Vec<usize> = (0..wants.len()).collect();
-        order.sort_by_key(|table| wants[*table]);
-        let mut left = height;
-        for (done, table) in order.iter().enumerate() {
-            given[*table] = wants[*table].min(left / (order.len() - done) as u16);
-            left -= given[*table];
-        }
+        let given = divided(&wants, height);
         let starved = |table: &usize| wants[*table] > given[*table] && given[*table] < 3;
         match (0..wants.len()).rev().find(starved) {
             Some(last) if wants.iter().filter(|want| **want > 0).count() > 1 => wants[last] = 0,

@@ -4,6 +4,7 @@
 //! kernel, programs, services ── Source ──> Reading (totals) ── between ──> Sample (rates) ──> --json
 //! Samples of the last minute, what is chosen ── View (tables as values) ── draw ──> screen
 //! ```
+//! Of other machines, `netrig top --json --compact` runs there, and its samples come here as lines ([`hosts`]): a view of each.
 //!
 //! A view is a pure function of samples; drawing one is a pure function of it and the screen's size.
 
@@ -11,8 +12,11 @@
 
 mod between;
 pub mod command;
+mod compact;
 mod draw;
+mod feed;
 mod history;
+pub mod hosts;
 mod reading;
 pub mod sample;
 mod screen;

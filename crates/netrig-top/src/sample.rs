@@ -9,12 +9,15 @@ use netrig_spread::message::PastQueues;
 use rig_cli::packet::Protocol;
 use rig_spread::{Mode, MoveReason, Situation};
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One interval.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
     pub netrig_version: String,
+    /// The machine, where others are looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// CLOCK_MONOTONIC at the interval's end.
     pub at_ns: u64,
     /// How long it was.
@@ -32,7 +35,7 @@ pub struct Sample {
 }
 
 /// What this view takes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ViewUsage {
     /// Share of a CPU over the interval.
     pub cpu: f64,
@@ -40,7 +43,7 @@ pub struct ViewUsage {
     pub reading_ms: f64,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cpu {
     pub cpu: u32,
     /// All but idle.
@@ -55,7 +58,7 @@ pub struct Cpu {
     pub squeezed_per_s: f64,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum CounterSource {
     /// A spreader has taken the interface.
@@ -67,14 +70,14 @@ pub enum CounterSource {
     Kernel,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rates {
     pub packets_per_s: f64,
     pub bits_per_s: f64,
     pub dropped_per_s: f64,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interface {
     pub name: String,
     pub counted_by: CounterSource,
@@ -88,7 +91,7 @@ pub struct Interface {
 }
 
 /// A CPU, as far as one interface goes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct InterfaceCpu {
     pub cpu: u32,
     /// Packets reach this one first.
@@ -104,7 +107,7 @@ pub struct InterfaceCpu {
     pub other: f64,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Entry {
     pub entry: u32,
     /// The CPU that processes it; -1 where there is none, or nothing has come yet.
@@ -119,7 +122,7 @@ pub struct Entry {
 }
 
 /// What a spreader does with an interface.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Spread {
     pub actuator: String,
     pub situation: Situation,
@@ -141,7 +144,7 @@ pub struct Spread {
     pub past_queues: Option<PastQueues>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
     /// What is in force in place of what, and the reason.
     pub words: String,
@@ -151,7 +154,7 @@ pub struct Difference {
     pub of_default: bool,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Spreader {
     pub process: u32,
     pub uptime_ms: u64,
@@ -161,7 +164,7 @@ pub struct Spreader {
     pub waiting: Vec<String>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Balancer {
     pub name: String,
     pub process: u32,
@@ -174,7 +177,7 @@ pub struct Balancer {
     pub drops: Vec<Drop>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Service {
     pub protocol: Protocol,
     pub address: SocketAddr,
@@ -187,7 +190,7 @@ pub struct Service {
     pub backends: Vec<Backend>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Backend {
     pub address: SocketAddr,
     pub weight: u32,
@@ -199,7 +202,7 @@ pub struct Backend {
 }
 
 /// In: from clients. Out: from backends.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceRates {
     pub connections_per_s: f64,
     pub in_packets_per_s: f64,
@@ -209,7 +212,7 @@ pub struct ServiceRates {
 }
 
 /// Packets dropped for a reason.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Drop {
     pub reason: String,
     pub text: String,
@@ -218,7 +221,7 @@ pub struct Drop {
     pub packets_per_s: f64,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Router {
     pub node: String,
     pub process: u32,
@@ -236,7 +239,7 @@ pub struct Router {
 }
 
 /// In: from the container. Out: to it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RouterInterface {
     pub name: String,
     pub network: String,

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use netrig_spread::settings::{SchedulingMode, SettingChanges};
@@ -14,11 +14,8 @@ use rig_cli::streams::print_on;
 use rig_spread::Mode;
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::between::between;
-use crate::draw::compose;
-use crate::history::History;
-use crate::reading::Reading;
-use crate::source::Source;
+use crate::draw::{block, compose};
+use crate::feed::{Feed, Pane, outcome};
 use crate::theme::Theme;
 use crate::view::{View, ViewState, choices};
 
@@ -30,15 +27,11 @@ const STEPS_MS: [u64; 9] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 
 /// So soon is a signal seen.
 const GLANCE: Duration = Duration::from_millis(250);
 
-/// Shows samples until the user has enough.
+/// Shows samples until the user has enough, or so many: on a terminal as a screen, elsewhere as lines, one picture where no number is given.
 ///
 /// # Errors
-/// Where standard output is no terminal, or the source has nothing more to tell.
-pub fn show(source: Source, interval: Duration, count: Option<u64>) -> Result<Exit, Failure> {
-    if !io::stdout().is_terminal() {
-        let error = anyhow!("standard output is not a terminal, which `netrig top` draws on");
-        return Err(Failure::new(Exit::BadInput, error).with_next("`netrig top --json` prints a sample"));
-    }
+/// Where standard input is no terminal, or the source has nothing more to tell.
+pub(crate) fn show(feed: Feed, interval: Duration) -> Result<Exit, Failure> {
     let theme = Theme::of_environment();
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
@@ -50,8 +43,10 @@ pub fn show(source: Source, interval: Duration, count: Option<u64>) -> Result<Ex
         std::process::exit(Exit::Stopped as i32);
     });
     caught.context("catch signals").or_exit(Exit::Failed)?;
-    let mut top = Top::new(source, interval, count, theme, stop)?;
-    if theme.plain {
+    let panes = feed.panes();
+    let chosen = ViewState { interval, ..ViewState::default() };
+    let mut top = Top { feed, panes, focus: 0, chosen, theme, stop };
+    if theme.plain || !io::stdout().is_terminal() {
         return top.print();
     }
     if !io::stdin().is_terminal() {
@@ -73,105 +68,104 @@ impl Drop for TerminalGuard {
 }
 
 struct Top {
-    source: Source,
-    before: Reading,
-    history: History,
-    /// What is shown instead, while it is.
-    frozen: Option<History>,
+    feed: Feed,
+    /// One for each machine.
+    panes: Vec<Pane>,
+    /// The pane whose interface is chosen by keys.
+    focus: usize,
     chosen: ViewState,
-    next: Instant,
-    /// Samples that are still to be shown.
-    left: Option<u64>,
     theme: Theme,
     stop: Arc<AtomicBool>,
 }
 
 impl Top {
-    fn new(
-        mut source: Source,
-        interval: Duration,
-        left: Option<u64>,
-        theme: Theme,
-        stop: Arc<AtomicBool>,
-    ) -> Result<Self, Failure> {
-        let before = source.read()?;
-        let chosen = ViewState { interval, ..ViewState::default() };
-        let next = Instant::now() + interval;
-        Ok(Self { source, before, history: History::default(), frozen: None, chosen, next, left, theme, stop })
+    fn is_frozen(&self) -> bool {
+        self.panes.iter().any(|pane| pane.frozen.is_some())
     }
 
-    fn sample(&mut self) -> Result<(), Failure> {
-        let now = self.source.read()?;
-        self.history.push(between(&self.before, &now));
-        self.before = now;
-        self.left = self.left.map(|left| left.saturating_sub(1));
-        // Samples that a delay has skipped are not made up for.
-        self.next = (self.next + self.chosen.interval).max(Instant::now());
-        Ok(())
+    /// Of each machine.
+    fn views(&mut self) -> Vec<View> {
+        let frozen = self.is_frozen();
+        for pane in &mut self.panes {
+            let most = pane.shown().last().map_or(0, choices).saturating_sub(1);
+            pane.index = pane.index.min(most);
+        }
+        let chosen = |pane: &Pane| ViewState { index: pane.index, frozen, ..self.chosen.clone() };
+        self.panes.iter().map(|pane| View::of_pane(pane, &chosen(pane))).collect()
     }
 
-    fn shown(&self) -> &History {
-        self.frozen.as_ref().unwrap_or(&self.history)
+    fn is_over(&self) -> bool {
+        self.panes.iter().all(|pane| pane.ended.is_some())
     }
 
-    fn view(&mut self) -> View {
-        let most = self.shown().last().map_or(0, choices).saturating_sub(1);
-        self.chosen.index = self.chosen.index.min(most);
-        self.chosen.frozen = self.frozen.is_some();
-        View::of(self.shown(), &self.chosen)
+    /// Of one that was not ended by its user.
+    fn outcome(&self) -> Result<Exit, Failure> {
+        let ended = self
+            .panes
+            .iter()
+            .filter_map(|Pane { name, ended, .. }| Some((name.as_deref().unwrap_or_default(), ended.as_ref()?)));
+        outcome(ended)
     }
 
-    /// One picture after the other, as lines, without keys.
+    /// Each sample when it comes, as lines, without keys; and that a machine is lost.
     fn print(&mut self) -> Result<Exit, Failure> {
-        loop {
-            while Instant::now() < self.next {
+        let mut lost = vec![false; self.panes.len()];
+        while !self.is_over() {
+            let news = loop {
                 if self.stop.load(Ordering::Relaxed) {
                     return Ok(Exit::Done);
                 }
-                std::thread::sleep(GLANCE.min(self.next.saturating_duration_since(Instant::now())));
+                self.feed.take(&mut self.panes, self.chosen.interval, GLANCE)?;
+                let is_news = |(pane, lost): (&Pane, &bool)| pane.is_fresh || (pane.is_lost() && !lost);
+                let news: Vec<bool> = self.panes.iter().zip(&lost).map(is_news).collect();
+                if news.contains(&true) || self.is_over() {
+                    break news;
+                }
+            };
+            lost = self.panes.iter().map(Pane::is_lost).collect();
+            let width = rig_cli::streams::width() as u16;
+            let mut text = String::new();
+            let views = self.views();
+            for (view, _) in views.iter().zip(&news).filter(|(_, is_news)| **is_news) {
+                let lines = block(view, self.theme, width, u16::MAX);
+                text.extend(lines.iter().map(|line| format!("{}\n", line.to_string().trim_end())));
+                text.push('\n');
             }
-            self.sample()?;
-            let view = View { keys: Vec::new(), ..self.view() };
-            let lines = compose(&view, self.theme, rig_cli::streams::width() as u16, u16::MAX);
-            let mut text: String = lines.iter().map(|line| format!("{}\n", line.to_string().trim_end())).collect();
-            while text.ends_with("\n\n") {
-                text.pop();
-            }
-            text.push('\n');
-            if !print_on(&text)? || self.left == Some(0) {
+            self.panes.iter_mut().for_each(|pane| pane.is_fresh = false);
+            if !print_on(&text)? {
                 return Ok(Exit::Done);
             }
         }
+        self.outcome()
     }
 
     fn draw(&mut self, terminal: &mut TerminalGuard) -> Result<Exit, Failure> {
         loop {
-            let (view, theme) = (self.view(), self.theme);
+            let (views, theme) = (self.views(), self.theme);
             let drawn = terminal.0.draw(|frame| {
                 let area = frame.area();
-                let lines = compose(&view, theme, area.width, area.height);
+                let lines = compose(&views, theme, area.width, area.height);
                 for (line, y) in lines.iter().zip(area.top()..area.bottom()) {
                     frame.buffer_mut().set_line(area.left(), y, line, area.width);
                 }
             });
             drawn.context("draw").or_exit(Exit::Failed)?;
-            if self.left == Some(0) {
-                return Ok(Exit::Done);
+            if self.is_over() {
+                return self.outcome();
             }
             // Until there is something new to draw.
+            let mut silent = self.silent();
             loop {
                 if self.stop.load(Ordering::Relaxed) {
                     return Ok(Exit::Done);
                 }
-                let time_limit = self.next.saturating_duration_since(Instant::now());
-                if time_limit.is_zero() {
-                    self.sample()?;
-                    if self.frozen.is_none() {
-                        break;
-                    }
-                    continue;
+                let came = self.feed.take(&mut self.panes, self.chosen.interval, Duration::ZERO)?;
+                let falls_silent = std::mem::replace(&mut silent, self.silent()) != silent;
+                // A machine that is lost is told over a frozen picture, too.
+                if (came && !self.is_frozen()) || falls_silent || self.is_over() {
+                    break;
                 }
-                match self.event(time_limit.min(GLANCE))? {
+                match self.event(self.feed.rest().min(GLANCE))? {
                     Some(Event::Key(key)) if key.kind != KeyEventKind::Release => {
                         if self.key(key, terminal)? {
                             return Ok(Exit::Done);
@@ -183,6 +177,13 @@ impl Top {
                 }
             }
         }
+    }
+
+    /// For how many seconds each host has said nothing, where it should have, and whether it is lost.
+    fn silent(&self) -> Vec<(Option<u64>, bool)> {
+        let silent =
+            |pane: &Pane| (pane.silence(self.chosen.interval).map(|silence| silence.as_secs()), pane.is_lost());
+        self.panes.iter().map(silent).collect()
     }
 
     fn event(&self, time_limit: Duration) -> Result<Option<Event>, Failure> {
@@ -207,7 +208,10 @@ impl Top {
             _ if control => {}
             KeyCode::Char('q') | KeyCode::Esc => return Ok(true),
             KeyCode::Char('f' | ' ') => {
-                self.frozen = if self.frozen.is_some() { None } else { Some(self.history.clone()) };
+                let freezes = !self.is_frozen();
+                for pane in &mut self.panes {
+                    pane.frozen = freezes.then(|| pane.history.clone());
+                }
             }
             KeyCode::Tab | KeyCode::Right => self.choose(1),
             KeyCode::BackTab | KeyCode::Left => self.choose(-1),
@@ -230,29 +234,47 @@ impl Top {
             _ => {}
         }
         // Further down than there are rows is no place.
-        let longest = self.view().tables.iter().map(|table| table.rows.len()).max().unwrap_or(0).max(40);
+        let views = self.views();
+        let tables = views.iter().flat_map(|view| &view.tables);
+        let longest = tables.map(|table| table.rows.len()).max().unwrap_or(0).max(40);
         self.chosen.scroll = self.chosen.scroll.min(longest);
         Ok(false)
     }
 
+    /// The next or the one before, of all machines' one after the other.
     fn choose(&mut self, step: isize) {
-        let count = self.shown().last().map_or(0, choices);
-        if count > 0 {
-            self.chosen.index = (self.chosen.index as isize + step).rem_euclid(count as isize) as usize;
+        let count = |pane: &Pane| pane.shown().last().filter(|_| !pane.is_lost()).map_or(0, choices);
+        let counts: Vec<usize> = self.panes.iter().map(count).collect();
+        let all: Vec<(usize, usize)> =
+            counts.iter().enumerate().flat_map(|(pane, count)| (0..*count).map(move |index| (pane, index))).collect();
+        let now = (self.focus, self.panes.get(self.focus).map_or(0, |pane| pane.index));
+        let at = all.iter().position(|one| *one == now).unwrap_or(0);
+        if let Some((pane, index)) = all.get((at as isize + step).rem_euclid(all.len().max(1) as isize) as usize) {
+            self.focus = *pane;
+            self.panes[*pane].index = *index;
             self.chosen.scroll = 0;
         }
     }
 
     fn pace(&mut self, step: Option<u64>) {
-        if let Some(ms) = step {
-            self.chosen.interval = Duration::from_millis(ms);
-            self.next = Instant::now() + self.chosen.interval;
+        match (step, &mut self.feed) {
+            (Some(ms), Feed::Local(here)) => {
+                self.chosen.interval = Duration::from_millis(ms);
+                here.pace(self.chosen.interval);
+            }
+            (Some(_), Feed::Hosts(_)) => {
+                self.chosen.message = Some("hosts keep the interval that they began with: --interval".to_owned());
+            }
+            (None, _) => {}
         }
     }
 
     /// Asks the spreader for the mode after the one that was asked for; what it says.
     fn next_mode(&self) -> String {
-        let interface = self.history.last().and_then(|sample| sample.interfaces.get(self.chosen.index));
+        let [Pane { name: None, history, index, .. }] = &self.panes[..] else {
+            return "modes are switched on the machine itself: netrig spread set".to_owned();
+        };
+        let interface = history.last().and_then(|sample| sample.interfaces.get(*index));
         let Some((interface, spread)) = interface.and_then(|one| Some((one, one.spread.as_ref()?))) else {
             return "no spreader has taken this interface: nothing has a mode here".to_owned();
         };
@@ -271,8 +293,9 @@ impl Top {
         kill_process(getpid(), Signal::TSTP).context("stop for the shell").or_exit(Exit::Failed)?;
         terminal.0 = ratatui::try_init().context("take the terminal again").or_exit(Exit::Failed)?;
         // What happened meanwhile is no interval.
-        self.before = self.source.read()?;
-        self.next = Instant::now() + self.chosen.interval;
+        if let Feed::Local(here) = &mut self.feed {
+            here.begin_anew(self.chosen.interval)?;
+        }
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ mod spreading;
 use std::fmt::Display;
 use std::time::Duration;
 
+use crate::feed::Pane;
 use crate::history::{History, Track};
 use crate::sample::Sample;
 use rig_cli::words::{percent, short};
@@ -13,6 +14,8 @@ use rig_cli::words::{percent, short};
 /// What the user has chosen.
 #[derive(Debug, Clone, Default)]
 pub struct ViewState {
+    /// The machine's name, where others are looked at.
+    pub host: Option<String>,
     /// The number of the interface, or of the balancer's service, that is chosen.
     pub index: usize,
     /// Rows that are left out above.
@@ -154,16 +157,35 @@ pub fn choices(sample: &Sample) -> usize {
 }
 
 impl View {
+    /// Of a machine, of which nothing may come yet, or any more.
+    pub fn of_pane(pane: &Pane, chosen: &ViewState) -> Self {
+        let Pane { name, ended, .. } = pane;
+        let Some(name) = name else { return Self::of(pane.shown(), chosen) };
+        if let Some(Err(why)) = ended {
+            // What was measured before is no more what happens.
+            let notes = vec![StatusNote::new(TextStyle::Alarm, why)];
+            let help = chosen.help.then_some(HELP);
+            return Self { title: format!("{name}: gone"), notes, help, keys: keys(None, true), ..Self::default() };
+        }
+        let mut view = Self::of(pane.shown(), &ViewState { host: Some(name.clone()), ..chosen.clone() });
+        if let Some(silence) = pane.silence(chosen.interval) {
+            let text = format!("nothing has come from it for {} s", silence.as_secs());
+            view.notes.insert(0, StatusNote::new(TextStyle::Alarm, text));
+        }
+        view
+    }
+
     pub fn of(history: &History, chosen: &ViewState) -> Self {
+        let mut title = match &chosen.host {
+            None => "netrig top: ".to_owned(),
+            Some(host) => format!("{host}: "),
+        };
         let Some(sample) = history.last() else {
-            return Self {
-                title: "netrig top: the first interval".to_owned(),
-                keys: vec!["q quit"],
-                ..Self::default()
-            };
+            title.push_str(if chosen.host.is_some() { "it is being reached" } else { "the first interval" });
+            let help = chosen.help.then_some(HELP);
+            return Self { title, help, keys: vec!["q quit"], ..Self::default() };
         };
         let mut view = Self { scroll: chosen.scroll, help: chosen.help.then_some(HELP), ..Self::default() };
-        let mut title = "netrig top: ".to_owned();
         if let Some(balancer) = &sample.balancer {
             title.push_str(&format!("balancer {}", balancer.name));
             services::balancer(&mut view, history, sample, balancer, chosen.index);
@@ -189,16 +211,27 @@ impl View {
         if let Some(message) = &chosen.message {
             view.notes.insert(0, StatusNote::new(TextStyle::Bold, message));
         }
-        view.keys = vec!["q quit", "? help", "f freeze"];
-        if choices(sample) > 1 {
-            view.keys.push("Tab next");
-        }
-        if sample.interfaces.get(chosen.index).is_some_and(|interface| interface.spread.is_some()) {
-            view.keys.push("m mode");
-        }
-        view.keys.extend(["+/- interval", "up/down scroll"]);
+        let interface = sample.interfaces.get(chosen.index);
+        let is_spread = interface.is_some_and(|interface| interface.spread.is_some());
+        view.keys = keys(Some((choices(sample), is_spread)), chosen.host.is_some());
         view
     }
+}
+
+/// Those that do something: how many there are to choose from, and whether the one that is has a mode.
+fn keys(choice: Option<(usize, bool)>, is_host: bool) -> Vec<&'static str> {
+    let mut keys = vec!["q quit", "? help", "f freeze"];
+    if choice.is_some_and(|(choices, _)| choices > 1) {
+        keys.push("Tab next");
+    }
+    if !is_host && choice.is_some_and(|(_, is_spread)| is_spread) {
+        keys.push("m mode");
+    }
+    if !is_host {
+        keys.push("+/- interval");
+    }
+    keys.push("up/down scroll");
+    keys
 }
 
 /// What keys do, and what is meant by heads of columns.

@@ -235,8 +235,7 @@ enum Command {
     ///
     /// CPUs, interfaces, the spreader's entries, the balancer, the vRouter. Without arguments, the spreader of this network
     /// namespace, or all its interfaces where none runs. docs/TOP.md describes the screen; ? lists the keys. Exit status: 0
-    /// done; 2 bad input, or no terminal and no --json; 3 what was asked for does not run here; 4 it ended, or the kernel does
-    /// not tell.
+    /// done; 2 bad input; 3 what was asked for does not run here; 4 it ended, the kernel does not tell, or a host was lost.
     #[command(version, display_name = "netrig top", after_help = examples::TOP)]
     Top(netrig_top::command::TopArgs),
     /// Completions of command lines, for a shell
@@ -311,7 +310,7 @@ impl Cli {
             Command::Lb { arguments } => netrig_lb::command::execute(&arguments),
             Command::Vrouter { arguments } => netrig_vrouter::command::execute(&arguments),
             Command::Spread { arguments } => netrig_spread::command::execute(&arguments),
-            Command::Top(args) => netrig_top::command::execute(&args),
+            Command::Top(args) => command::top::top(&args),
             Command::Completions { shell, tool } => {
                 manual::completions(help::on_a_screen(Self::command()), shell, tool.as_deref())
             }

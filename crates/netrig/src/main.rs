@@ -9,6 +9,10 @@ use rig_cli::streams::tell;
 use rig_service::run_directory::RunDirectory;
 
 fn main() -> ExitCode {
+    if let Err(error) = rig_sys::signal::forget_inherited() {
+        tell(format_args!("netrig: signals: {error}"));
+        return ExitCode::FAILURE;
+    }
     let mut arguments = env::args_os();
     let program = arguments.next().unwrap_or_else(|| "netrig".into());
     rig_datapath::keep_verifier_logs(|| RunDirectory::of_user().make().ok().map(Path::to_owned));

@@ -6,8 +6,7 @@ use rig_load::plan::Load;
 use rig_load::record::End;
 use rig_packet::benchmark::ETHERNET;
 use rig_packet::{
-    Client, CloseMethod, MessageEnd, OneWay, Payload, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient,
-    UdpServer,
+    Client, CloseMethod, MessageEnd, Payload, Server, Service, TcpClient, TcpServer, TcpTimes, UdpClient, UdpServer,
 };
 use rig_testbed::topology::Family;
 use serde::{Deserialize, Serialize};
@@ -117,15 +116,14 @@ impl PacketLoad {
                 Service::UdpClient(UdpClient { client, request: request.clone(), timeout: *timeout })
             }
             (Exchange::Udp { response, .. }, End::Listen) => {
-                Service::UdpServer(UdpServer { server, response: response.clone(), one_way: None })
+                Service::UdpServer(UdpServer { server, response: response.clone(), one_way: false })
             }
             (Exchange::Frames { bytes }, End::Connect) => {
                 let payload = bytes.saturating_sub(ETHERNET + u32::from(headers));
                 Service::UdpClient(UdpClient { client, request: Payload::Filler(payload), timeout: UNUSED_TIMEOUT })
             }
             (Exchange::Frames { .. }, End::Listen) => {
-                let one_way = Some(OneWay::default());
-                Service::UdpServer(UdpServer { server, response: Payload::Filler(1), one_way })
+                Service::UdpServer(UdpServer { server, response: Payload::Filler(1), one_way: true })
             }
         }
     }

@@ -180,7 +180,7 @@ mod tests {
                 Service::UdpServer(UdpServer {
                     server: Server { ports: 7..=9 },
                     response: Payload::Filler(bytes),
-                    one_way: None,
+                    one_way: false,
                 })
             }),
         ];

@@ -94,7 +94,7 @@ fn cases() -> Vec<Case> {
     let fast = tcp(2000, None, CloseMethod::Reset, false, false);
     let alive = tcp(1000, endless, CloseMethod::Fin, true, false);
     let ask = UdpClient { client: client(500, endless), request: Payload::Filler(18), timeout: Duration::from_secs(2) };
-    let answer = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(18), one_way: None };
+    let answer = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(18), one_way: false };
     let closed: fn(&Counters) -> u64 = |counters| counters.sk_close;
     let responses: fn(&Counters) -> u64 = |counters| counters.tcp_rsp;
     let datagrams: fn(&Counters) -> u64 = |counters| counters.udp_rx;

@@ -167,8 +167,9 @@ pub enum TupleOrder {
 pub struct Flood {
     /// Destination addresses that packets go to in turn, in place of the servers': at most 65,536.
     pub destinations: Vec<AddressStride>,
-    /// Datagrams begin with the time at which they are sent and a number, as [`OneWay`] has it, and what is overdue shortly after the
-    /// end (a thousandth of the time, at least 2 ms) is not sent: a trial of a device is over when its time is.
+    /// Datagrams begin with when they are sent, by the sender's CLOCK_MONOTONIC, in 8 bytes, and a number, which counts from 0, in 4; both in
+    /// network order. What is overdue shortly after the end (a thousandth of the time, at least 2 ms) is not sent: a trial of a device is over
+    /// when its time is.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stamped: bool,
     /// Packets altogether, each thread its own; `None`: until the end.
@@ -176,17 +177,7 @@ pub struct Flood {
     pub most: Option<u64>,
 }
 
-/// Datagrams of one sender that are counted and not answered. Each begins with when it was sent, by the sender's CLOCK_MONOTONIC, in 8 bytes,
-/// and its number, which counts from 0, in 4; both in network order. The time from then on is entered as its latency, and where a number is
-/// missing, something was lost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct OneWay {
-    /// How far the sender's clock is ahead of the receiver's, nanoseconds.
-    pub clock_ahead_ns: i64,
-}
-
-impl OneWay {
+impl Flood {
     /// Bytes of time and number in a datagram.
     pub const STAMP: usize = 12;
 }
@@ -361,9 +352,10 @@ pub struct UdpClient {
 pub struct UdpServer {
     pub server: Server,
     pub response: Payload,
-    /// Where nothing is answered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub one_way: Option<OneWay>,
+    /// Datagrams are those of one sender, [stamped](Flood::stamped): they are counted and not answered. The time from when one was sent is
+    /// entered as its latency, and where a number is missing, something was lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub one_way: bool,
 }
 
 /// A value of a configuration that an error is about.
@@ -506,7 +498,7 @@ impl<F: Family> Config<F> {
                 self.check_client(&udp.client)?;
                 message(ConfigValue::Request, udp.request.len(), DATAGRAM)?;
                 if udp.client.flood.as_ref().is_some_and(|flood| flood.stamped)
-                    && udp.request.len() < OneWay::STAMP as u64
+                    && udp.request.len() < Flood::STAMP as u64
                 {
                     return Err(ConfigError::Flood(
                         "a datagram that begins with its time and number has at least 12 bytes",

@@ -102,6 +102,7 @@ impl<F: Family> Engine<F> {
             counters: Counters::default(),
             latencies: Latencies::default(),
             window: Window::default(),
+            peer_clock_ns: 0,
             rows,
         };
         let resolver = Resolver::new(link.gateway);
@@ -122,6 +123,11 @@ impl<F: Family> Engine<F> {
     /// assigned by the answer, a stall over the last part of a window would leave no trace in it.
     pub fn measure(&mut self, begin: Nanos, end: Nanos) {
         self.core.window = Window { begin, end };
+    }
+
+    /// What is to be added to a time of the peer's CLOCK_MONOTONIC, as datagrams one way bring it, to have that of this end's.
+    pub fn set_peer_clock(&mut self, ns: i64) {
+        self.core.peer_clock_ns = ns;
     }
 
     /// Enters requests without an answer with their age `now`, and those that were due and did not begin: they took that long or longer.

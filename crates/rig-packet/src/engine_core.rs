@@ -21,6 +21,8 @@ pub(super) struct EngineCore<F: Family> {
     pub latencies: Latencies,
     /// Of what is due then the latencies are entered, whenever it is answered.
     pub window: Window,
+    /// What is to be added to a time of the peer's clock to have that of this end's.
+    pub peer_clock_ns: i64,
     pub rows: ServerTable,
 }
 

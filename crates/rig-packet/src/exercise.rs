@@ -106,7 +106,7 @@ fn service(choice: u8) -> Service {
             resets: true,
         }),
         2 => Service::UdpClient(UdpClient { client, request: Payload::Filler(18), timeout: Duration::from_secs(2) }),
-        _ => Service::UdpServer(UdpServer { server, response: Payload::Filler(18), one_way: None }),
+        _ => Service::UdpServer(UdpServer { server, response: Payload::Filler(18), one_way: false }),
     }
 }
 

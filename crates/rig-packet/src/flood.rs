@@ -3,7 +3,7 @@
 use rig_wire::protocol;
 
 use super::Nanos;
-use super::config::{AddressStride, Flood, OneWay, RequestRepeat, TcpClient, UdpClient};
+use super::config::{AddressStride, Flood, RequestRepeat, TcpClient, UdpClient};
 use super::connection::{Key, State, Timestamp};
 use super::engine_core::EngineCore;
 use super::family::Family;
@@ -41,7 +41,7 @@ impl<F: Family> FloodService<F> {
     pub fn udp(link: &Link<F>, udp: &UdpClient, flood: &Flood, opener: (ConnectionOpener, RequestPace)) -> Self {
         let mut payload = udp.request.bytes().to_vec();
         if flood.stamped {
-            payload[..OneWay::STAMP].fill(0);
+            payload[..Flood::STAMP].fill(0);
         }
         let packet = Template::udp(link, &payload);
         Self::new(packet, protocol::UDP, udp.client.repeat, flood, opener)

@@ -40,7 +40,7 @@ mod underlay;
 mod wheel;
 
 pub use config::{
-    AddressStride, AnyConfig, Client, CloseMethod, Config, ConfigError, ConfigValue, Flood, Load, MessageEnd, OneWay,
+    AddressStride, AnyConfig, Client, CloseMethod, Config, ConfigError, ConfigValue, Flood, Load, MessageEnd,
     RequestRepeat, Server, Service, TcpClient, TcpServer, TcpTimes, TupleOrder, UdpClient, UdpServer,
 };
 pub use connection::Connection;

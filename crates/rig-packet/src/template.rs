@@ -5,7 +5,7 @@ use rig_wire::ethernet::{self, Mac};
 use rig_wire::{protocol, tcp, udp};
 
 use super::Nanos;
-use super::config::OneWay;
+use super::config::Flood;
 use super::family::Family;
 use super::family::link::{Gateway, Link, Tunnel};
 
@@ -155,7 +155,7 @@ impl Template {
         frame.copy_from_slice(&self.frame);
         let sum = self.addressed::<F>(frame, tuple, 0).long((now >> 32) as u32).long(now as u32).long(number);
         let datagram = &mut frame[self.link + F::HEADER..];
-        let (time, rest) = datagram[udp::HEADER..][..OneWay::STAMP].split_at_mut(8);
+        let (time, rest) = datagram[udp::HEADER..][..Flood::STAMP].split_at_mut(8);
         time.copy_from_slice(&now.to_be_bytes());
         rest.copy_from_slice(&number.to_be_bytes());
         datagram[udp::CHECKSUM..][..2].copy_from_slice(&sum.udp_checksum().to_be_bytes());

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::Nanos;
-use super::config::{OneWay, UdpClient, UdpServer, nanos};
+use super::config::{UdpClient, UdpServer, nanos};
 use super::connection::{Key, State, Timestamp};
 use super::engine_core::EngineCore;
 use super::family::Family;
@@ -63,7 +63,6 @@ fn lost<F: Family>(core: &mut EngineCore<F>, now: Nanos, slot: u32) {
 /// A server that does not answer.
 #[derive(Debug)]
 struct OneWayRole {
-    clock_ahead_ns: i64,
     /// The number of the next datagram.
     next: u32,
     /// When those that came in this pass were sent. They were received after its begin, and are taken for as old as they are at its end: none
@@ -75,8 +74,8 @@ impl OneWayRole {
     /// As many datagrams as a pass receives, and more.
     const OF_A_PASS: usize = 1024;
 
-    fn new(OneWay { clock_ahead_ns }: OneWay) -> Self {
-        Self { clock_ahead_ns, next: 0, sent: Vec::with_capacity(Self::OF_A_PASS) }
+    fn new() -> Self {
+        Self { next: 0, sent: Vec::with_capacity(Self::OF_A_PASS) }
     }
 
     /// Enters how long those took that came in the pass before.
@@ -97,7 +96,7 @@ impl OneWayRole {
             core.counters.udp_drop += 1;
             return;
         };
-        let sent = u64::from_be_bytes(*time).saturating_add_signed(self.clock_ahead_ns.saturating_neg());
+        let sent = u64::from_be_bytes(*time).saturating_add_signed(core.peer_clock_ns);
         if self.sent.len() == Self::OF_A_PASS {
             self.enter(core, now);
         }
@@ -137,7 +136,7 @@ impl UdpService {
     pub fn server<F: Family>(link: &Link<F>, udp: &UdpServer) -> Self {
         let ports = udp.server.ports.clone();
         let (message, filler) = message(link, &udp.response);
-        Self { message, filler, role: Role::Server { ports, one_way: udp.one_way.map(OneWayRole::new) } }
+        Self { message, filler, role: Role::Server { ports, one_way: udp.one_way.then(OneWayRole::new) } }
     }
 
     pub fn template(&mut self) -> &mut Template {

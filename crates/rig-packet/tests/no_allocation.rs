@@ -91,7 +91,7 @@ fn packets_and_connections_take_no_memory() {
         assert_eq!(allocations::<V6>(ends, services.0, services.1), 0);
     }
     let udp = UdpClient { client: client(several), request: Payload::Filler(18), timeout: Duration::from_secs(1) };
-    let to = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(18), one_way: None };
+    let to = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(18), one_way: false };
     let ends = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 1, 1));
     assert_eq!(allocations::<V4>(ends, Service::UdpClient(udp), Service::UdpServer(to)), 0);
     // And the counter counts.

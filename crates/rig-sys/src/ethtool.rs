@@ -2,6 +2,7 @@
 
 mod card;
 mod features;
+mod hash;
 mod statistics;
 
 use std::io;
@@ -13,8 +14,9 @@ use std::os::fd::AsRawFd;
 use crate::error::{Error, Result};
 use crate::netns::NetNs;
 
-pub use card::card;
+pub use card::{card, fact};
 pub use features::{set_features, want_features, wanted_features};
+pub use hash::{Flow, HashFields, HashSettings, ReceiveHash, hash_fields, hash_settings, receive_hash, set_hash_key};
 pub use statistics::statistics;
 
 /// An offload that can be switched.
@@ -104,10 +106,18 @@ pub fn takes_tags_off(interface: &str) -> Result<bool> {
 struct EthtoolChannels {
     command: u32,
     max: [u32; 4],
-    receive: u32,
-    transmit: u32,
-    other: u32,
-    combined: u32,
+    now: Channels,
+}
+
+/// How many queues of each kind are in use, as `ethtool -l` calls them.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Channels {
+    pub receive: u32,
+    pub transmit: u32,
+    pub other: u32,
+    pub combined: u32,
 }
 
 /// Receive and transmit queues that are in use at `interface` of the calling thread's namespace.
@@ -115,10 +125,29 @@ struct EthtoolChannels {
 /// # Errors
 /// EOPNOTSUPP when the driver does not tell.
 pub fn queues(interface: &str) -> Result<(u32, u32)> {
+    let Channels { receive, transmit, combined, .. } = channels(interface)?;
+    Ok((receive + combined, transmit + combined))
+}
+
+/// The queues of `interface` of the calling thread's namespace by their kinds.
+///
+/// # Errors
+/// EOPNOTSUPP when the driver does not tell.
+pub fn channels(interface: &str) -> Result<Channels> {
     const ETHTOOL_GCHANNELS: u32 = 0x3c;
     let mut channels = EthtoolChannels { command: ETHTOOL_GCHANNELS, ..EthtoolChannels::default() };
     ioctl(interface, &mut channels).map_err(|e| Error::new(format!("read the queues of {interface}"), e))?;
-    Ok((channels.receive + channels.combined, channels.transmit + channels.combined))
+    Ok(channels.now)
+}
+
+/// Has `interface` of the calling thread's namespace use so many queues, as `ethtool -L` does.
+///
+/// # Errors
+/// What the driver refuses.
+pub fn set_channels(interface: &str, channels: &Channels) -> Result<()> {
+    const ETHTOOL_SCHANNELS: u32 = 0x3d;
+    let mut wanted = EthtoolChannels { command: ETHTOOL_SCHANNELS, now: *channels, ..EthtoolChannels::default() };
+    ioctl(interface, &mut wanted).map_err(|e| Error::new(format!("set the queues of {interface}"), e))
 }
 
 /// `struct ethtool_drvinfo`.
@@ -150,105 +179,6 @@ fn driver_info(interface: &str) -> Result<EthtoolDriver> {
 pub fn driver(interface: &str) -> Result<String> {
     let [name, ..] = driver_info(interface)?.texts();
     Ok(name)
-}
-
-/// The flows whose spreading over queues can be asked for (`TCP_V4_FLOW` and so on of linux/ethtool.h).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Flow {
-    TcpV4 = 1,
-    UdpV4 = 2,
-    TcpV6 = 5,
-    UdpV6 = 6,
-}
-
-/// How an interface spreads what it receives over its queues: by the Toeplitz hash over both addresses and both ports.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReceiveHash {
-    pub key: Vec<u8>,
-    /// The queue for each value of the hash modulo the number of entries.
-    pub table: Vec<u32>,
-}
-
-/// `struct ethtool_rxnfc` as far as ETHTOOL_GRXFH goes.
-#[repr(C)]
-struct EthtoolHashFields {
-    command: u32,
-    flow: u32,
-    fields: u64,
-}
-
-/// `struct ethtool_rxfh`.
-#[repr(C)]
-struct EthtoolReceiveHash {
-    command: u32,
-    context: u32,
-    table_size: u32,
-    key_size: u32,
-    function: u8,
-    /// Addresses and ports are put into another order first.
-    transform: u8,
-    reserved: [u8; 6],
-    /// The table, one word each, then the bytes of the key.
-    words: [u32; Self::WORDS],
-}
-
-impl EthtoolReceiveHash {
-    const COMMAND: u32 = 0x46;
-    /// Room for every table and key that there is.
-    const WORDS: usize = 8192;
-    /// `ETH_RSS_HASH_TOP`.
-    const TOEPLITZ: u8 = 1;
-
-    fn new(table_size: u32, key_size: u32) -> Box<Self> {
-        Box::new(Self {
-            command: Self::COMMAND,
-            context: 0,
-            table_size,
-            key_size,
-            function: 0,
-            transform: 0,
-            reserved: [0; 6],
-            words: [0; Self::WORDS],
-        })
-    }
-
-    fn fits(&self) -> bool {
-        self.table_size as usize + (self.key_size as usize).div_ceil(4) <= Self::WORDS
-    }
-
-    /// `None` when it is no plain Toeplitz hash, or the driver keeps the key or the table to itself.
-    fn hash(&self) -> Option<ReceiveHash> {
-        let plain = self.function == Self::TOEPLITZ && self.transform == 0;
-        let (table, rest) = self.words.split_at_checked(self.table_size as usize)?;
-        let key: Vec<u8> = rest.iter().flat_map(|word| word.to_ne_bytes()).take(self.key_size as usize).collect();
-        let known = plain && !table.is_empty() && !key.is_empty();
-        known.then(|| ReceiveHash { key, table: table.to_vec() })
-    }
-}
-
-/// How `interface` of the calling thread's namespace spreads `flow`; `None` when it does so in another way.
-///
-/// # Errors
-/// EOPNOTSUPP when the driver does not tell.
-pub fn receive_hash(interface: &str, flow: Flow) -> Result<Option<ReceiveHash>> {
-    const ETHTOOL_GRXFH: u32 = 0x29;
-    // RXH_IP_SRC, RXH_IP_DST, RXH_L4_B_0_1, RXH_L4_B_2_3.
-    const ENDS: u64 = 0xf << 4;
-    let failed = |e| Error::new(format!("read how {interface} spreads what it receives"), e);
-    let mut hashed = EthtoolHashFields { command: ETHTOOL_GRXFH, flow: flow as u32, fields: 0 };
-    ioctl(interface, &mut hashed).map_err(failed)?;
-    if hashed.fields != ENDS {
-        return Ok(None);
-    }
-    // Without room it says how much there is to read.
-    let mut sizes = EthtoolReceiveHash::new(0, 0);
-    ioctl(interface, &mut *sizes).map_err(failed)?;
-    if !sizes.fits() {
-        return Ok(None);
-    }
-    let mut read = EthtoolReceiveHash::new(sizes.table_size, sizes.key_size);
-    ioctl(interface, &mut *read).map_err(failed)?;
-    Ok(read.hash())
 }
 
 /// `struct ethtool_rxfh_indir`.
@@ -306,39 +236,4 @@ fn ioctl<T>(interface: &str, value: &mut T) -> io::Result<()> {
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request) };
     // Setting features, it tells by bits what was not as asked.
     if result >= 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::mem::offset_of;
-
-    use super::*;
-
-    #[test]
-    fn table_and_key_are_where_the_kernel_puts_them() {
-        assert_eq!(offset_of!(EthtoolReceiveHash, words), 24, "rss_config of struct ethtool_rxfh");
-        let mut read = EthtoolReceiveHash::new(4, 6);
-        read.function = EthtoolReceiveHash::TOEPLITZ;
-        read.words[..4].copy_from_slice(&[0, 1, 2, 1]);
-        read.words[4] = u32::from_ne_bytes([10, 11, 12, 13]);
-        read.words[5] = u32::from_ne_bytes([14, 15, 16, 17]);
-        let known = ReceiveHash { key: vec![10, 11, 12, 13, 14, 15], table: vec![0, 1, 2, 1] };
-        assert_eq!(read.hash(), Some(known));
-        read.transform = 1;
-        assert_eq!(read.hash(), None, "both directions of a flow have one hash");
-        let mut other = EthtoolReceiveHash::new(4, 6);
-        other.function = 2;
-        assert_eq!(other.hash(), None, "another function");
-        let mut hidden = EthtoolReceiveHash::new(0, 6);
-        hidden.function = EthtoolReceiveHash::TOEPLITZ;
-        assert_eq!(hidden.hash(), None, "no table");
-        assert!(!EthtoolReceiveHash::new(u32::MAX, u32::MAX).fits());
-        assert_eq!(EthtoolReceiveHash::new(u32::MAX, 0).hash(), None);
-    }
-
-    #[test]
-    fn an_interface_without_receive_side_scaling_says_so() {
-        assert!(receive_hash("lo", Flow::TcpV4).is_err());
-        assert!(receive_hash("there-is-none", Flow::UdpV6).is_err());
-    }
 }

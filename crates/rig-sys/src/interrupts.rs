@@ -1,19 +1,61 @@
 //! Interrupts of the receive queues of a device, as /proc/irq and sysfs tell them: most drivers give netlink no numbers.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use crate::cpu::CpuSet;
+use crate::error::{ErrorContext, Result};
 use crate::netns::NetNs;
 
 /// The interrupt of each receive queue of `interface`, by the names that its driver has given them; `None` where they do not tell.
 pub fn of_receive_queues(ns: &NetNs, interface: &str) -> Option<Vec<u32>> {
-    let sysfs = ns.sysfs().ok()?;
+    in_order(named(ns, interface, Path::new(ALL)))
+}
+
+/// Of each interrupt of `interface`'s device the name that its driver has given it, and the CPUs that it may come to, as its
+/// `smp_affinity_list` has them. Numbers are not the same after a driver has asked for its interrupts again.
+pub fn affinities(ns: &NetNs, interface: &str) -> BTreeMap<String, String> {
+    affinities_below(Path::new(ALL), named(ns, interface, Path::new(ALL)))
+}
+
+/// Has the interrupt of `interface`'s device that has this name come to these CPUs alone.
+///
+/// # Errors
+/// When there is no such interrupt, and where the kernel places it by itself.
+pub fn set_affinity(ns: &NetNs, interface: &str, name: &str, cpus: &str) -> Result<()> {
+    let written = || {
+        let mut all = named(ns, interface, Path::new(ALL));
+        let (number, _) = all.find(|(_, own)| own == name).ok_or(io::ErrorKind::NotFound)?;
+        fs::write(Path::new(ALL).join(number.to_string()).join(AFFINITY), cpus)
+    };
+    written().during(|| format!("have interrupt {name} come to CPUs {cpus}"))
+}
+
+const ALL: &str = "/proc/irq";
+const AFFINITY: &str = "smp_affinity_list";
+
+/// Numbers and names; none where they do not tell.
+fn named(ns: &NetNs, interface: &str, below: &Path) -> impl Iterator<Item = (u32, String)> {
     // A virtio device is on a PCI device, which has them.
-    let numbers = ["device/msi_irqs", "device/../msi_irqs"];
-    let numbers = numbers.iter().find_map(|directory| sysfs.list(interface, directory).ok())?;
-    let numbers = numbers.iter().filter_map(|number| number.parse().ok());
-    in_order(numbers.filter_map(|number| Some((number, action(Path::new("/proc/irq"), number)?))))
+    let directories = ["device/msi_irqs", "device/../msi_irqs"];
+    let sysfs = ns.sysfs().ok();
+    let numbers = sysfs.and_then(|sysfs| directories.iter().find_map(|own| sysfs.list(interface, own).ok()));
+    let mut numbers: Vec<u32> = numbers.unwrap_or_default().iter().filter_map(|number| number.parse().ok()).collect();
+    numbers.sort_unstable();
+    numbers.into_iter().filter_map(move |number| Some((number, action(below, number)?)))
+}
+
+fn affinities_below(below: &Path, named: impl Iterator<Item = (u32, String)>) -> BTreeMap<String, String> {
+    let mut all = BTreeMap::new();
+    for (number, name) in named {
+        if let Ok(list) = fs::read_to_string(below.join(number.to_string()).join(AFFINITY)) {
+            // Of several with one name it is the first that is found again.
+            all.entry(name).or_insert_with(|| list.trim().to_owned());
+        }
+    }
+    all
 }
 
 /// What has asked for an interrupt; `None` for nothing, or for several.
@@ -46,10 +88,10 @@ fn queue_of(name: &str) -> Option<u32> {
 /// The CPUs that an interrupt comes to (Documentation/core-api/irq/irq-affinity.rst); `None` where the kernel does not tell.
 pub fn cpus_of(interrupt: u32) -> Option<CpuSet> {
     let read = |file: &str| -> Option<CpuSet> {
-        fs::read_to_string(format!("/proc/irq/{interrupt}/{file}")).ok()?.trim().parse().ok()
+        fs::read_to_string(format!("{ALL}/{interrupt}/{file}")).ok()?.trim().parse().ok()
     };
     // It goes to the CPU that was asked for with the next time that it comes, and until then the kernel tells the one before.
-    let asked = read("smp_affinity_list").filter(|cpus| cpus.len() == 1);
+    let asked = read(AFFINITY).filter(|cpus| cpus.len() == 1);
     asked.or_else(|| read("effective_affinity_list"))
 }
 
@@ -96,6 +138,11 @@ mod tests {
         }
         fs::write(directory.path().join("7/smp_affinity_list"), "0").unwrap();
         assert_eq!(action(directory.path(), 7).as_deref(), Some("eth0-rx-0"));
+        let named = [(7, "eth0-rx-0".to_owned()), (8, "gone".to_owned())].into_iter();
+        let affinities = affinities_below(directory.path(), named);
+        assert_eq!(affinities, BTreeMap::from([("eth0-rx-0".to_owned(), "0".to_owned())]));
+        let here = NetNs::of_current_thread().unwrap();
+        assert!(super::affinities(&here, "lo").is_empty() && set_affinity(&here, "lo", "lo-rx-0", "0").is_err());
         assert_eq!([action(directory.path(), 8), action(directory.path(), 9)], [None, None]);
     }
 }

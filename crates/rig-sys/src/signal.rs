@@ -9,10 +9,44 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+/// Has the process begin as one that a login shell started: its children's ends are told to it, and no signal is blocked. What a parent
+/// ignores or blocks goes on to its children through execve(2), and with SIGCHLD ignored there is nothing to wait for (wait(2)).
+/// To be called while the process has one thread.
+///
+/// # Errors
+/// The kernel's.
+pub fn forget_inherited() -> io::Result<()> {
+    // SAFETY: no handler is installed, and none was.
+    if unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) } == libc::SIG_ERR {
+        return Err(io::Error::last_os_error());
+    }
+    let mut none = MaybeUninit::uninit();
+    // SAFETY: sigemptyset writes the set, and pthread_sigmask reads it.
+    let result = unsafe {
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), ptr::null_mut())
+    };
+    match result {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// Whether the process ignores a signal.
+fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: no action is given, and the present one is written where it has space; it is read when it was.
+    unsafe {
+        libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
+
 /// Calls `stop` at the first SIGINT, SIGTERM or SIGHUP, on a thread of its own; the second ends the process at once, as
-/// the signal would have done without this.
+/// the signal would have done without this. SIGHUP stays ignored where it is, as nohup(1) has it.
 pub fn on_stop_signal(stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    let hang_up = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    let mut signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(hang_up))?;
     let watch = move || {
         let mut stop = Some(stop);
         for signal in signals.forever() {

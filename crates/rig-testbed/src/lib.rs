@@ -14,6 +14,7 @@ mod placement;
 pub mod plan;
 pub mod preflight;
 mod process_client;
+pub mod receive_queues;
 pub mod registry;
 pub mod requirements;
 pub mod sampler;

@@ -405,5 +405,5 @@ fn udp_client(settings: &Settings, sizes: &Sizes<'_>) -> Result<Service> {
 fn udp_server(settings: &Settings, responses: &[Payload]) -> Service {
     let (listen, count) = settings.listen.unwrap_or((80, 1));
     let server = Server { ports: listen..=listen + (count - 1) };
-    Service::UdpServer(UdpServer { server, response: responses[0].clone(), one_way: None })
+    Service::UdpServer(UdpServer { server, response: responses[0].clone(), one_way: false })
 }

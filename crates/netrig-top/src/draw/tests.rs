@@ -207,7 +207,7 @@ fn chosen() -> ViewState {
 }
 
 fn text(history: &History, chosen: &ViewState, theme: Theme, width: u16, height: u16) -> String {
-    let lines = compose(&View::of(history, chosen), theme, width, height);
+    let lines = compose(&[View::of(history, chosen)], theme, width, height);
     lines.iter().map(|line| format!("{}\n", line.to_string().trim_end())).collect()
 }
 
@@ -257,7 +257,7 @@ fn every_size_is_drawn_and_no_line_is_too_long() {
             let view = View::of(&history, chosen);
             for width in [0, 1, 2, 3, 7, 20, 40, 59, 60, 149, 150, 151, 300] {
                 for height in [0, 1, 2, 3, 4, 5, 6, 9, 24, 300] {
-                    let lines = compose(&view, WIDE, width, height);
+                    let lines = compose(std::slice::from_ref(&view), WIDE, width, height);
                     assert!(lines.len() <= height.into(), "{width}x{height}: {} lines", lines.len());
                     for line in &lines {
                         assert!(line.width() <= usize::from(width.max(1)), "{width}x{height}: {line}");
@@ -281,7 +281,7 @@ fn ascii_is_ascii_and_names_cannot_move_the_cursor() {
 #[test]
 fn colours_only_where_they_are_wanted() {
     let coloured = |theme: Theme| {
-        let lines = compose(&View::of(&minute(2, 8), &chosen()), theme, 200, 24);
+        let lines = compose(&[View::of(&minute(2, 8), &chosen())], theme, 200, 24);
         let mut styles =
             lines.iter().flat_map(|line| std::iter::once(line.style).chain(line.spans.iter().map(|span| span.style)));
         styles.any(|style| style.fg.is_some() || style.bg.is_some())

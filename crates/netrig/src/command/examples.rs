@@ -126,8 +126,9 @@ Examples:
 
 pub const TOP: &str = "\
 Examples:
-  netrig top               a screen; ? tells the keys, q ends
-  netrig top eth0 --json   one sample";
+  netrig top                       a screen; ? tells the keys, q ends
+  netrig top eth0 --json           one sample
+  netrig top --on web1 --on web2   two machines, one below the other";
 
 pub const COMPLETIONS: &str = "\
 Examples:

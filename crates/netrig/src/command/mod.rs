@@ -16,6 +16,7 @@ pub mod report;
 pub mod run;
 pub mod schema;
 pub mod suites;
+pub mod top;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;

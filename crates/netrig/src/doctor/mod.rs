@@ -8,6 +8,7 @@ mod findings;
 mod packets;
 mod print;
 mod profile;
+mod queues;
 mod tools;
 
 use std::collections::BTreeSet;
@@ -28,6 +29,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use findings::findings;
+pub use queues::{ArrivingFlows, CardQueues};
 
 /// What is told of a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -163,6 +165,7 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> (Vec<Finding>, Access) {
     all.push(cpu_time::finding(&rig_datapath::cputime::CpuTime::attach().map_err(Into::into)));
     let cycles = rig_sys::cpu::CpuSet::allowed().and_then(|cpus| rig_sys::perf::cycles(&cpus));
     all.push(profile::finding(&rig_sys::perf::probe(), &cycles));
+    all.extend(rig_testbed::host::cards().ok().and_then(|cards| queues::finding(&cards)));
     all.extend(tools::tools(std::env::var_os("PATH").as_deref()));
     let ipvs = rig_datapaths::ALL.find("ipvs");
     all.push(tools::ipvs(ipvs.and_then(|ipvs| ipvs.missing(&Machine { rootless: false }))));

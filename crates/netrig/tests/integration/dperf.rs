@@ -484,7 +484,7 @@ fn the_highest_rate_without_loss_is_searched() {
     // 200 combinations of addresses and ports, each in use for 300 ms: no more than 667 connections a second can be
     // opened on any machine.
     let server = wire.server(&[], "duration 1h\nkeepalive 60s");
-    let limited = format!("{CLIENT}cps 50\nkeepalive 300ms 2\nclient_port_range 1001 1010\n");
+    let limited = format!("{CLIENT}cps 90\nkeepalive 300ms 2\nclient_port_range 1001 1010\n");
     let file = wire.file("limited.conf", &place(&limited));
     let ended = wire.start(0, &["--search", "loss-free", "--hold", "1s", "--json", "c.json"], &file).ends();
     let json = fs::read(wire.home.path().join("c.json")).unwrap();

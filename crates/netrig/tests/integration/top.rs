@@ -268,7 +268,6 @@ fn what_cannot_be_shown_is_refused_with_the_next_step() {
                 assert!(said.contains(word), "{arguments:?}: {said}");
             }
         };
-        refused(2, &[], &["not a terminal", "netrig top --json"]);
         refused(2, &["eth9", "--json"], &["no interface eth9", "there are: none but lo"]);
         refused(3, &["--lb", "--json"], &["no balancer named lb is running"]);
         refused(3, &["--vrouter", "--json"], &["no router runs here"]);

@@ -306,6 +306,15 @@ impl Unprivileged {
     }
 }
 
+/// The scenarios of the suite `balancer`, the first load at a rate that every machine carries: to look for the highest takes a minute.
+pub fn balancer_at_a_rate() -> String {
+    // Its tables and claims are of the highest rate.
+    let (text, _) = include_str!("../../../../suites/balancer.toml").split_once("\n[[table]]").unwrap();
+    let search = "search = { goal = \"loss-free\", start = 10000, precision = \"3%\", step = \"1s\" }";
+    assert!(text.contains(search));
+    text.replacen(search, "connections_per_second = 2000", 1)
+}
+
 /// netrig itself.
 pub fn netrig() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));

@@ -99,6 +99,7 @@ impl<W: Write> ControlThread<'_, W> {
         let phases = &plan.phases;
         let planned = phases.starting_at(start_ns);
         let Times { begin_ns, end_ns, stop_ns, .. } = planned;
+        fleet.set_peer_clock(plan.peer_clock_ns);
         fleet.open_from(start_ns.saturating_add(ns(packets.course.wait)));
         if plan.end() == End::Connect {
             fleet.wind_down_at(stop_ns);
@@ -140,7 +141,7 @@ impl<W: Write> ControlThread<'_, W> {
             End::Connect => self.drain(fleet, deadline_ns)?,
             End::Listen => {
                 self.dismissed(fleet, deadline_ns)?;
-                if let Service::UdpServer(UdpServer { one_way: Some(_), .. }) = packets.service {
+                if let Service::UdpServer(UdpServer { one_way: true, .. }) = packets.service {
                     self.arrived(fleet)?;
                 }
             }
@@ -369,7 +370,7 @@ fn phase(service: &Service, begin: &Reading, end: &Reading) -> WorkerPhase {
 fn answered(service: &Service, counters: &Counters) -> u64 {
     match service {
         Service::TcpClient(_) | Service::TcpServer(_) => counters.tcp_rsp,
-        Service::UdpServer(UdpServer { one_way: None, .. }) => counters.udp_tx,
+        Service::UdpServer(UdpServer { one_way: false, .. }) => counters.udp_tx,
         Service::UdpClient(_) | Service::UdpServer(_) => counters.udp_rx.saturating_sub(counters.udp_drop),
     }
 }

@@ -188,7 +188,7 @@ fn each_thread_has_a_tunnel_of_its_own() {
 fn servers_have_all_addresses_and_responses_of_their_own() {
     let mut port = port(0, 2, 4);
     port.threads[1].response = Some(Payload::Filler(900));
-    let server = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(10), one_way: None };
+    let server = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(10), one_way: false };
     let division = divide(&plan(vec![port], Service::UdpServer(server)), &hardware(Spread::Unknown, 1)).unwrap();
     let response = |thread: &ThreadAssignment| {
         let AnyConfig::V4(config) = &thread.config else { panic!("IPv4") };

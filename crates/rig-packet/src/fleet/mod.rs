@@ -276,6 +276,11 @@ impl Fleet {
         self.orders.change(|order| order.window = Some((begin, end)));
     }
 
+    /// What is to be added to a time of the peer's CLOCK_MONOTONIC to have that of this machine: 0 unless it is said.
+    pub fn set_peer_clock(&self, ns: i64) {
+        self.orders.change(|order| order.peer_clock_ns = ns);
+    }
+
     /// From `at`, of CLOCK_MONOTONIC, on nothing more becomes due, and connections that rest are closed when their next
     /// request would be. What was due before is opened even when it is late, so that the number of connections at a
     /// given rate does not depend on how busy the machine is.

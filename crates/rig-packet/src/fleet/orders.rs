@@ -13,6 +13,8 @@ pub(super) struct Order {
     pub until: Option<Nanos>,
     /// From when until when what is due is measured.
     pub window: Option<(Nanos, Nanos)>,
+    /// What is to be added to a time of the peer's clock.
+    pub peer_clock_ns: i64,
     /// From when on rates are those of the plan times this.
     pub rate: Option<(Nanos, f64)>,
     pub stop: bool,

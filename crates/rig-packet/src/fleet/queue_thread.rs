@@ -190,6 +190,9 @@ fn obey<F: Family>(engine: &mut Engine<F>, order: Order, before: Order) {
     if let Some((begin, end)) = order.window.filter(|_| before.window != order.window) {
         engine.measure(begin, end);
     }
+    if before.peer_clock_ns != order.peer_clock_ns {
+        engine.set_peer_clock(order.peer_clock_ns);
+    }
     if let Some(at) = order.until.filter(|_| before.until != order.until) {
         engine.wind_down_at(at);
     }

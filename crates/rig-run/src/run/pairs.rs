@@ -7,7 +7,6 @@ use rig_cli::exit::in_words;
 use rig_load::driver::{Worker, WorkerPair};
 use rig_load::plan::{Load, Phases, Role, WorkerPlan};
 use rig_packet::plan::Packets;
-use rig_packet::{Service, UdpServer};
 use rig_suite::suite::{PortOf, RequestedLoad, Traffic, at_port};
 use rig_sys::piped::PipedProcess;
 use rig_testbed::host::Program;
@@ -67,7 +66,7 @@ impl<'a> WorkerPlacement<'a> {
 
 /// The load of the listening and of the connecting end, as each runs it in the testbed.
 fn placed(placing: WorkerPlacement<'_>, traffic: &Traffic, from: &Endpoint, to: &Endpoint) -> Result<[Load; 2]> {
-    let WorkerPlacement { testbed, clocks, dut, phases, .. } = placing;
+    let WorkerPlacement { testbed, dut, phases, .. } = placing;
     let topology = testbed.topology();
     let end = |own: &Endpoint, peer: &Endpoint, load: &RequestedLoad, is_client: bool| {
         load.try_map(|load| -> Result<Packets> {
@@ -83,11 +82,7 @@ fn placed(placing: WorkerPlacement<'_>, traffic: &Traffic, from: &Endpoint, to: 
             let lasts = phases.total();
             let port = PortOf { own, peer, is_client, cpus: &cpus, peer_macs: &peer_macs, dut, lasts };
             let placed = at_port(load, needs, topology, &port);
-            let mut placed = placed.with_context(|| format!("find the addresses of {own}"))?;
-            if let Service::UdpServer(UdpServer { one_way: Some(one_way), .. }) = &mut placed.service {
-                one_way.clock_ahead_ns = clocks.between(&to.node, &from.node).ns;
-            }
-            Ok(placed)
+            placed.with_context(|| format!("find the addresses of {own}"))
         })
     };
     Ok([end(to, from, &traffic.listen, false)?, end(from, to, &traffic.connect, true)?])

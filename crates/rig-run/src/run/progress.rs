@@ -12,7 +12,7 @@ use rig_cli::visible::{visible, visible_line};
 use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::{Kind, figure};
 use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty};
-use rig_facts::record::{Flag, SkippedScenarios, TrialRecord};
+use rig_facts::record::{CpuUse, Flag, SkippedScenarios, TrialRecord};
 use rig_load::plan::Flow;
 use rig_load::record::Sample;
 use rig_stats::units::{bits_at_a_glance, counted, minutes, rate_at_a_glance};
@@ -132,6 +132,8 @@ pub struct Progress {
     /// How long the trials take at least, where that is known before.
     expected: Option<Duration>,
     trials_done: u32,
+    /// Each node's machine, where they are on several, and the share of its CPUs' time that the last trial took there, percent.
+    machines: Vec<(String, Option<f64>)>,
     /// Kinds of doubts that were named already.
     named: Vec<Discriminant<Flag>>,
     repeat: Repeat,
@@ -152,6 +154,7 @@ impl Progress {
             started: Instant::now(),
             expected: suite.shortest(timing),
             trials_done: 0,
+            machines: Vec::new(),
             named: Vec::new(),
             repeat: timing.repeat,
             width: suite.scenarios.iter().map(|scenario| scenario.id.len()).max().unwrap_or(0).max(4),
@@ -163,8 +166,31 @@ impl Progress {
         self.lines.say(text);
     }
 
+    /// Names the machines at work, each with its node, where these are on several.
+    pub fn note_machines(&mut self, machines: &[(String, String)]) {
+        if machines.is_empty() {
+            return;
+        }
+        let each: Vec<String> = machines.iter().map(|(node, machine)| format!("{node} on {machine}")).collect();
+        self.note(&format!("Nodes: {}", each.join(", ")));
+        self.machines = machines.iter().map(|(_, machine)| (machine.clone(), None)).collect();
+    }
+
     pub fn finish(&self) {
         self.lines.bar.finish_and_clear();
+    }
+
+    /// What runs, behind the machines that it runs on.
+    fn at_work(&self) -> String {
+        let machine = |(name, cpu): &(String, Option<f64>)| match cpu {
+            Some(cpu) => format!("{name} {cpu:.0} %"),
+            None => name.clone(),
+        };
+        let mut text = self.machines.iter().map(machine).collect::<Vec<_>>().join(", ");
+        if self.machines.iter().any(|(_, cpu)| cpu.is_some()) {
+            text.push_str(" CPU");
+        }
+        if text.is_empty() { self.trial.clone() } else { format!("{text}  {}", self.trial) }
     }
 
     /// What is left in time stands before what runs, so that a narrow terminal cuts the latter.
@@ -217,6 +243,15 @@ impl ProgressFigure {
     }
 }
 
+/// Where nodes are on several machines: the share of the node's CPUs' time that a trial took on each, percent.
+fn cpu_by_machine(record: &TrialRecord) -> Vec<(String, Option<f64>)> {
+    let of_node = |name: &str| {
+        let node = record.nodes.iter().find(|node| node.name == name).filter(|node| !node.cpus.is_empty())?;
+        Some(node.cpus.iter().map(CpuUse::busy).sum::<f64>() / node.cpus.len() as f64)
+    };
+    record.hosts.iter().map(|(node, host)| (host.name.clone(), of_node(node))).collect()
+}
+
 /// A doubt where it first appears: what it is and what to do about it. Later trials only count theirs.
 fn first_of_their_kind(named: &mut Vec<Discriminant<Flag>>, flags: &[Flag]) -> Vec<String> {
     let mut texts = Vec::new();
@@ -247,7 +282,7 @@ impl Observer for Progress {
             None => (ProgressFigure::Transactions, connecting().collect()),
         };
         self.rates.clear();
-        self.show(&self.trial);
+        self.show(&self.at_work());
     }
 
     fn interim(&mut self, worker: &str, sample: &Sample) {
@@ -256,16 +291,26 @@ impl Observer for Progress {
         }
         self.rates.insert(worker.to_owned(), self.shown.rate(sample));
         let rate = self.shown.show(self.rates.values().sum::<f64>());
-        self.show(&format!("{rate}  {}", self.trial));
+        self.show(&format!("{rate}  {}", self.at_work()));
     }
 
     fn trial_done(&mut self, record: &TrialRecord) {
         self.trials_done += 1;
         self.lines.bar.inc(1);
         let value = |side, metric| figure(record, side, metric).unwrap_or(f64::NAN);
-        let [one, other] = self.sides;
         // Beside long ids a line of 80 columns has no room for the names of the sides.
         let named = |side: Side| if self.width > WIDTH_WITH_SIDES { String::new() } else { format!(" {side}") };
+        let by_machine = cpu_by_machine(record);
+        let cpu: String = match by_machine.is_empty() {
+            true => self.sides.map(|side| format!(" {:5.1} %{}", value(side, Metric::Cpu), named(side))).concat(),
+            false => {
+                let known = by_machine.iter().filter_map(|(name, cpu)| Some((name, (*cpu)?)));
+                known.map(|(name, cpu)| format!(" {cpu:5.1} % {name}")).collect()
+            }
+        };
+        if !by_machine.is_empty() {
+            self.machines = by_machine;
+        }
         let result = match self.shown {
             ProgressFigure::Bytes => value(Side::Receiver, Metric::Throughput),
             ProgressFigure::BytesIn => value(Side::Local, Metric::Throughput) + value(Side::Remote, Metric::Throughput),
@@ -275,14 +320,10 @@ impl Observer for Progress {
             ProgressFigure::Frames => value(Side::Remote, Metric::PacketsIn),
         };
         self.lines.say(&format!(
-            "{:>width$} #{:<2} {:>15}  CPU {:5.1} %{} {:5.1} %{}{}{}",
+            "{:>width$} #{:<2} {:>15}  CPU{cpu}{}{}",
             record.scenario,
             record.ordinal,
             self.shown.show(result),
-            value(one, Metric::Cpu),
-            named(one),
-            value(other, Metric::Cpu),
-            named(other),
             match record.flags.len() {
                 0 => String::new(),
                 n => format!("  {}", counted(n, "doubt", "doubts")),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Flow, driver_info, ioctl, queues, receive_hash, wanted_features};
+use super::{Flow, HashSettings, driver_info, hash_fields, hash_settings, ioctl, queues, wanted_features};
 use crate::cpu::CpuSet;
 use crate::error::Result;
 use crate::interrupts;
@@ -83,6 +83,16 @@ impl EthtoolTimestamps {
     }
 }
 
+/// Names of facts that others read, too: what receive-side scaling hashes, how, by which key, and where that leads.
+pub mod fact {
+    pub const FIELDS: &str = "RSS fields";
+    pub const FUNCTION: &str = "RSS function";
+    pub const KEY: &str = "RSS key";
+    pub const TABLE: &str = "RSS table";
+    pub const TABLE_QUEUES: &str = "RSS queues";
+    pub const INTERRUPTS: &str = "CPUs of receive interrupts";
+}
+
 /// Names and values for a reader, as `speed` and `25000 Mbit/s`; what is not told is not there.
 ///
 /// # Errors
@@ -91,7 +101,7 @@ pub fn card(ns: &NetNs, interface: &str) -> Result<BTreeMap<String, String>> {
     let sysfs = ns.sysfs()?;
     let text = |file: &str| sysfs.read(interface, file).ok().map(|text| text.trim().to_owned());
     let features = wanted_features(ns, interface).unwrap_or_default();
-    let (receive_hash, mut facts) = ns.run(|| (receive_hash(interface, Flow::TcpV4), by_driver(interface)))?;
+    let mut facts = ns.run(|| [by_driver(interface), spreading(interface)].concat())?;
     let mut tell = |name: &'static str, value: Option<String>| facts.extend(value.map(|value| (name, value)));
     // -1 where the driver does not know, or the link is down.
     let speed = text("speed").filter(|speed| speed.parse().is_ok_and(|speed: i64| speed > 0));
@@ -101,18 +111,11 @@ pub fn card(ns: &NetNs, interface: &str) -> Result<BTreeMap<String, String>> {
     tell("NUMA node", text("device/numa_node").filter(|node| node != "-1"));
     let on: Vec<String> = features.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect();
     tell("offloads on", Some(on.join(" ")));
-    if let Ok(Some(hash)) = receive_hash {
-        let mut queues = hash.table.clone();
-        queues.sort_unstable();
-        queues.dedup();
-        tell("RSS table", Some(format!("{} entries over {} queues", hash.table.len(), queues.len())));
-        tell("RSS key", Some(hash.key.iter().map(|byte| format!("{byte:02x}")).collect()));
-    }
     let cpus = interrupts::of_receive_queues(ns, interface).map(|interrupts| {
         let of = |interrupt: u32| interrupts::cpus_of(interrupt).as_ref().map_or("?".to_owned(), CpuSet::to_string);
         interrupts.into_iter().map(of).collect::<Vec<_>>().join(" ")
     });
-    tell("CPUs of receive interrupts", cpus);
+    tell(fact::INTERRUPTS, cpus);
     let polling = [("gro_flush_timeout", " ns"), ("napi_defer_hard_irqs", ""), ("threaded", "")];
     for (file, unit) in polling {
         tell(file, text(file).map(|value| format!("{value}{unit}")));
@@ -158,6 +161,34 @@ fn by_driver(interface: &str) -> Vec<(&'static str, String)> {
     facts
 }
 
+/// How an interface of the calling thread's namespace spreads what it receives over its queues.
+fn spreading(interface: &str) -> Vec<(&'static str, String)> {
+    let fields = |flow: &Flow| Some(format!("{} {}", flow.name(), hash_fields(interface, *flow).ok()?));
+    let fields: Vec<String> = Flow::ALL.iter().filter_map(fields).collect();
+    let mut facts = vec![(fact::FIELDS, fields.join(", "))];
+    if let Ok(settings) = hash_settings(interface) {
+        let HashSettings { table, key, .. } = &settings;
+        if !table.is_empty() {
+            let mut queues = table.clone();
+            queues.sort_unstable();
+            queues.dedup();
+            facts.push((fact::FUNCTION, settings.function()));
+            facts.push((fact::TABLE, format!("{} entries over {} queues", table.len(), queues.len())));
+            let repeated: Vec<String> = repeated(table).iter().map(u32::to_string).collect();
+            facts.push((fact::TABLE_QUEUES, repeated.join(" ")));
+        }
+        facts.push((fact::KEY, key.iter().map(|byte| format!("{byte:02x}")).collect()));
+    }
+    facts
+}
+
+/// The shortest beginning of a table that, again and again, is all of it.
+fn repeated(table: &[u32]) -> &[u32] {
+    let is_all = |length: &usize| table.iter().skip(*length).zip(table).all(|(own, before)| own == before);
+    let length = (1..table.len()).find(is_all).unwrap_or(table.len());
+    &table[..length]
+}
+
 #[cfg(test)]
 mod tests {
     use std::mem::size_of;
@@ -172,6 +203,13 @@ mod tests {
             "linux/ethtool.h"
         );
         assert_eq!(size_of::<EthtoolTimestamps>(), 44, "linux/ethtool.h");
+    }
+
+    #[test]
+    fn a_table_is_told_by_what_it_repeats() {
+        assert_eq!(repeated(&[0, 1, 2, 0, 1, 2, 0, 1]), [0, 1, 2]);
+        assert_eq!(repeated(&[0, 1, 2, 0, 1, 1]), [0, 1, 2, 0, 1, 1]);
+        assert_eq!((repeated(&[3, 3, 3]), repeated(&[])), (&[3][..], &[][..]));
     }
 
     #[test]

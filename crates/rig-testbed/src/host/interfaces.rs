@@ -1,8 +1,12 @@
 //! The interfaces that a host has, of which plans may be given one.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use ipnet::IpNet;
+use rig_sys::ethtool;
 use rig_sys::netlink::{InterfaceAddress, Link, Netlink};
+use rig_sys::netns::NetNs;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +42,16 @@ const KINDS: [&str; 6] = ["veth", "vlan", "bond", "bridge", "macvlan", "team"];
 pub fn interfaces() -> Result<Vec<HostInterface>> {
     let uses = Uses::read(&Netlink::here()?)?;
     Ok(uses.links.iter().filter(|link| may_lead_elsewhere(link)).filter_map(|link| describe(link, &uses)).collect())
+}
+
+/// What the cards of this process's network namespace are and how they are set ([`Host::cards`](super::Host::cards)).
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn cards() -> Result<BTreeMap<String, BTreeMap<String, String>>> {
+    let here = NetNs::of_current_thread()?;
+    let of = |one: HostInterface| Ok((one.name.clone(), ethtool::card(&here, &one.name)?));
+    interfaces()?.into_iter().map(of).collect()
 }
 
 fn may_lead_elsewhere(link: &Link) -> bool {

@@ -11,8 +11,6 @@ use rig_cli::streams::note;
 use rig_datapath::cputime::{Account, Member};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu::{CpuSet, shared_cores};
-use rig_sys::ethtool;
-use rig_sys::netns::NetNs;
 use rig_sys::piped::PipedProcess;
 use rig_sys::probe;
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
@@ -178,9 +176,7 @@ impl Host for Local {
     }
 
     fn cards(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>> {
-        let here = NetNs::of_current_thread()?;
-        let of = |one: HostInterface| Ok((one.name.clone(), ethtool::card(&here, &one.name)?));
-        interfaces()?.into_iter().map(of).collect()
+        super::cards()
     }
 
     fn missing(&self, datapath: &str) -> Result<Option<Missing>> {

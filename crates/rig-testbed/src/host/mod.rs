@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 pub use clock::ClockOffset;
 pub use environment::{Build, Environment, environment};
 pub use group::{HostGroup, HostOfNode};
-pub use interfaces::HostInterface;
+pub use interfaces::{HostInterface, cards};
 pub use local::{Local, give_back_what_was_left};
 pub use reach::{CommandForm, HostAccess};
 pub use remote::Remote;
@@ -67,7 +67,7 @@ pub trait Host: fmt::Debug {
     /// The interfaces that plans may be given ([`Link::OfHost`](crate::plan::Link::OfHost)).
     fn interfaces(&self) -> Result<Vec<HostInterface>>;
 
-    /// What its cards are and how they are set, by their names, as [`card`](rig_sys::ethtool::card) tells: of those that plans may be given.
+    /// What its cards are and how they are set, by their names, as [`card`](rig_sys::ethtool::card()) tells: of those that plans may be given.
     fn cards(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>>;
 
     /// What the host lacks for a datapath, as far as that is seen without trying it out.

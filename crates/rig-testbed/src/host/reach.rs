@@ -289,17 +289,19 @@ impl<'a> Opening<'a> {
                 self.pass_over(&begin)?;
             }
             if !is_ready(self.stdout, PollFlags::IN, PATIENCE)? {
-                return Err(match self.noise.is_empty() {
+                return Err(match self.noise.trim_ascii().is_empty() {
                     true => silence(PATIENCE).into(),
                     false => Error::NoGreeting { start: self.noise_begins() },
                 });
             }
             let mut chunk = [0; 4096];
             match rustix::io::read(self.stdout, &mut chunk) {
-                Ok(0) if self.noise.is_empty() && self.heard.is_empty() => return Err(Error::Ended),
                 Ok(0) => {
                     self.noise.append(&mut self.heard);
-                    return Err(Error::NoGreeting { start: self.noise_begins() });
+                    return Err(match self.noise.trim_ascii().is_empty() {
+                        true => Error::Ended,
+                        false => Error::NoGreeting { start: self.noise_begins() },
+                    });
                 }
                 Ok(count) => self.heard.extend_from_slice(&chunk[..count]),
                 Err(Errno::INTR | Errno::AGAIN) => {}

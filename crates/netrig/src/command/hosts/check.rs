@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Instant;
 
@@ -14,9 +15,11 @@ use rig_cli::visible::visible;
 use rig_run::run::{MissingResource, one_line};
 use rig_suite::suite::{Scenario, Suite};
 use rig_sys::cpu::CpuSet;
+use rig_sys::ethtool::Flow;
 use rig_testbed::Testbed;
 use rig_testbed::host::{Host, HostGroup, HostInterface, HostOfNode};
 use rig_testbed::plan::{DEFAULT_MTU, Link, Plan};
+use rig_testbed::receive_queues::{HashedBy, ReceiveQueues};
 use rig_testbed::topology::{Endpoint, Path as TestbedPath, Topology, WireOptions};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -24,7 +27,7 @@ use serde::Serialize;
 use super::{NodeOnHost, NodesOnHosts, group_number};
 use crate::command::doctor::support;
 use crate::command::run::Survey;
-use crate::doctor::{Finding, Format, State, SuiteSupport, doubts, write_suites};
+use crate::doctor::{CardQueues, Finding, Format, State, SuiteSupport, doubts, write_suites};
 
 /// What is told of hosts.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -61,6 +64,8 @@ enum HostState {
         clock_bound_ns: u64,
         /// What a node there may be given.
         interfaces: Vec<HostInterface>,
+        /// Of those that have several receive queues, as far as their drivers tell.
+        receive_queues: Vec<CardQueues>,
         /// What speaks against it.
         findings: Vec<Finding>,
     },
@@ -75,9 +80,27 @@ struct NetworkReport {
     nodes: [String; 2],
     /// By which each would reach the other, as their hosts call them; none where there is none.
     interfaces: Option<[String; 2]>,
+    /// The queues that take all flows of a kind from one node to the other: those of which the card does not hash ports.
+    single_queues: Vec<SingleQueue>,
     /// Why packets, of up to 1500 bytes, do not come from each to the other; `None` where they do.
     fault: Option<String>,
 }
+
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
+struct SingleQueue {
+    /// Who receives, by which interface of its host.
+    node: String,
+    interface: String,
+    /// As `ethtool -n INTERFACE rx-flow-hash` calls it.
+    flow: &'static str,
+    /// None where the hash or its key is not known.
+    queue: Option<u32>,
+    /// CPUs of the queue's interrupt, as a list; none where the kernel does not tell.
+    cpus: Option<String>,
+}
+
+/// By node and interface.
+type Cards = BTreeMap<String, BTreeMap<String, BTreeMap<String, String>>>;
 
 /// The JSON Schemas of this module's output.
 pub fn schemas() -> [(&'static str, Schema); 1] {
@@ -107,11 +130,16 @@ pub fn check(nodes: &[NodeOnHost], file: Option<&Path>, json: bool) -> Result<Ex
 
 fn examine(nodes: &[NodeOnHost], file: Option<&Path>, suites: Vec<Suite>) -> HostsReport {
     let (mut hosts, mut members, mut cpus) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut cards = Cards::new();
     for node in nodes {
         let begun = Instant::now();
         let reached = node.start(file).and_then(|(member, own)| {
             let after_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            Ok((reached(&member, after_ms)?, member, own))
+            // What it does not tell of its cards keeps nobody from using it.
+            let of_host = member.host.cards().unwrap_or_default();
+            let state = reached(&member, after_ms, &of_host)?;
+            cards.insert(node.node.clone(), of_host);
+            Ok((state, member, own))
         });
         let state = match reached {
             Ok((state, member, own)) => {
@@ -129,7 +157,7 @@ fn examine(nodes: &[NodeOnHost], file: Option<&Path>, suites: Vec<Suite>) -> Hos
     if let Some(mut group) = group {
         for (number, near) in nodes.iter().enumerate() {
             let others = nodes[number + 1..].iter();
-            networks.extend(others.map(|far| network(&mut group, [&near.node, &far.node])));
+            networks.extend(others.map(|far| network(&mut group, [&near.node, &far.node], &cards)));
         }
         let scenarios: Vec<Scenario> = suites.iter().flat_map(|suite| suite.scenarios.clone()).collect();
         let survey = Survey::of_nodes(NodesOnHosts { hosts: group, cpus }, None, &scenarios);
@@ -140,7 +168,11 @@ fn examine(nodes: &[NodeOnHost], file: Option<&Path>, suites: Vec<Suite>) -> Hos
     HostsReport { netrig_version: env!("CARGO_PKG_VERSION"), ready, hosts, networks, suites: of_suites }
 }
 
-fn reached(member: &HostOfNode, after_ms: u64) -> anyhow::Result<HostState> {
+fn reached(
+    member: &HostOfNode,
+    after_ms: u64,
+    cards: &BTreeMap<String, BTreeMap<String, String>>,
+) -> anyhow::Result<HostState> {
     let host = &member.host;
     let (facts, clock) = (host.facts()?, host.clock()?);
     Ok(HostState::Reached {
@@ -150,6 +182,7 @@ fn reached(member: &HostOfNode, after_ms: u64) -> anyhow::Result<HostState> {
         clock_offset_ns: clock.ns,
         clock_bound_ns: clock.bound_ns,
         interfaces: host.interfaces()?,
+        receive_queues: cards.iter().filter_map(|(name, card)| CardQueues::of(name, card)).collect(),
         findings: doubts(&host.probe(&[])?),
     })
 }
@@ -158,9 +191,9 @@ fn reached(member: &HostOfNode, after_ms: u64) -> anyhow::Result<HostState> {
 const IPV4_AND_UDP: u32 = 20 + 8;
 
 /// Builds two nodes with nothing between them but their hosts' network, and sends small and large packets each way.
-fn network(group: &mut HostGroup, nodes: [&String; 2]) -> NetworkReport {
+fn network(group: &mut HostGroup, nodes: [&String; 2], cards: &Cards) -> NetworkReport {
     let names = nodes.map(Clone::clone);
-    let mut interfaces = None;
+    let (mut interfaces, mut single_queues) = (None, Vec::new());
     let mut tried = || -> anyhow::Result<()> {
         let raw = TestbedPath::all()
             .find(|path| path.is_bare() && !path.is_of_three())
@@ -169,6 +202,13 @@ fn network(group: &mut HostGroup, nodes: [&String; 2]) -> NetworkReport {
         let topology = Topology::new(&names, Some(WireOptions::default()), raw, &ends)?;
         let cpus = [CpuSet::default(), CpuSet::default()];
         interfaces = given(&group.arrange(topology.plan(&cpus))?);
+        let addresses = [0, 1].map(|node| topology.node_address(node).addr());
+        for ((node, interface), number) in names.iter().zip(interfaces.iter().flatten()).zip(0..) {
+            let from: IpAddr = addresses[1 - number];
+            let card = cards.get(node).and_then(|cards| cards.get(interface));
+            single_queues
+                .extend(card.map_or_else(Vec::new, |card| single(node, interface, card, [from, addresses[number]])));
+        }
         let testbed = Testbed::build_on(group, &topology, &cpus)?;
         testbed.check_reach(0)?;
         let payload = DEFAULT_MTU - IPV4_AND_UDP;
@@ -176,7 +216,19 @@ fn network(group: &mut HostGroup, nodes: [&String; 2]) -> NetworkReport {
         testbed.tear_down()
     };
     let fault = tried().err().map(|error| one_line(&error));
-    NetworkReport { nodes: names, interfaces, fault }
+    NetworkReport { nodes: names, interfaces, single_queues, fault }
+}
+
+/// Of the kinds of flows of which a card does not hash ports.
+fn single(node: &str, interface: &str, card: &BTreeMap<String, String>, [from, to]: [IpAddr; 2]) -> Vec<SingleQueue> {
+    let Some(receive) = ReceiveQueues::of(card).filter(|receive| receive.shares().len() > 1) else { return Vec::new() };
+    let kinds = [Flow::TcpV4, Flow::UdpV4].into_iter().filter(|kind| receive.hashed_by(*kind) == HashedBy::Addresses);
+    let of = |kind: Flow| {
+        let queue = receive.by_addresses(from, to);
+        let cpus = queue.and_then(|queue| receive.cpus_of(queue)).map(str::to_owned);
+        SingleQueue { node: node.to_owned(), interface: interface.to_owned(), flow: kind.name(), queue, cpus }
+    };
+    kinds.map(of).collect()
 }
 
 /// The hosts' interfaces that the two nodes of a plan are given.
@@ -193,13 +245,20 @@ fn text(report: &HostsReport, format: Format, width: usize) -> String {
     for host in &report.hosts {
         text += &host_text(host, width);
     }
-    for NetworkReport { nodes: [near, far], interfaces, fault } in &report.networks {
+    for NetworkReport { nodes: [near, far], interfaces, single_queues, fault } in &report.networks {
         let by = interfaces.as_ref().map_or_else(String::new, |[one, other]| format!(" by {one} and {other}"));
         let said = match fault {
             None => format!("{near} and {far} reach each other{by}"),
             Some(fault) => format!("{near} and {far} do not reach each other{by}: {fault}"),
         };
         text += &wrapped(&visible(&said), "", "  ", width);
+        for SingleQueue { node, interface, flow, queue, cpus } in single_queues {
+            let from = if node == near { far } else { near };
+            let which = queue.map_or("one queue, which is not known".to_owned(), |queue| format!("queue {queue}"));
+            let on = cpus.as_ref().map_or_else(String::new, |cpus| format!(" (CPU {cpus})"));
+            let said = format!("{interface} of {node} receives all {flow} from {from} on {which}{on}");
+            text += &wrapped(&visible(&said), "  ", "    ", width);
+        }
     }
     text += &write_suites(&report.suites, format, width);
     let verdict = match report.ready {
@@ -219,7 +278,16 @@ fn host_text(HostReport { node, host, state }: &HostReport, width: usize) -> Str
     };
     match state {
         HostState::NotReached { why } => line("", &format!("{node}: {host} is not reached: {why}")),
-        HostState::Reached { after_ms, kernel, cpus, clock_offset_ns, clock_bound_ns, interfaces, findings } => {
+        HostState::Reached {
+            after_ms,
+            kernel,
+            cpus,
+            clock_offset_ns,
+            clock_bound_ns,
+            interfaces,
+            receive_queues,
+            findings,
+        } => {
             line("", &format!("{node}: {host}, Linux {kernel}, CPUs {cpus}, reached after {after_ms} ms"));
             let milliseconds = |ns: f64| ns / 1e6;
             line(
@@ -237,6 +305,8 @@ fn host_text(HostReport { node, host, state }: &HostReport, width: usize) -> Str
                     let _ = write!(words, "; it can be shared, not taken: {why}");
                 }
                 line("  ", &words);
+                let queues = receive_queues.iter().filter(|own| own.interface == *name).flat_map(CardQueues::lines);
+                queues.for_each(|words| line("    ", &words));
             }
             let mut told = BTreeSet::new();
             for Finding { name, state, .. } in findings {

@@ -107,6 +107,9 @@ fn trials(
     let Schedule { suite, timing, forecast, aa } = schedule;
     let mut progress = Progress::new(suite, timing, args.quiet);
     progress.note(&format!("Run {id}: {}", suite.title));
+    let machines =
+        bench.rig.parts().0.members().into_iter().map(|(node, host)| (node.to_owned(), host.name().to_owned()));
+    progress.note_machines(&machines.collect::<Vec<_>>());
     if let Some(forecast) = forecast {
         progress.note(&forecast.to_string());
     }

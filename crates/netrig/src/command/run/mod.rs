@@ -3,6 +3,7 @@
 mod bench;
 mod conclusion;
 mod measurement;
+mod queues;
 mod schedule;
 mod selection;
 mod survey;
@@ -13,6 +14,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use clap::{ArgAction, Args};
 use rig_cli::exit::{Exit, ExitContext, Failure};
+use rig_cli::streams::tell;
 use rig_facts::record::{AbRun, SkippedScenarios};
 use rig_facts::store::{Label, Store};
 use rig_run::run::NoScenarioLeft;
@@ -136,6 +138,10 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     refuse(args, &selection, &left_out)?;
     let past = PastTrials::of(args, &selection.suite)?;
     Schedule::plan(args, &selection, &past)?;
+    if !args.quiet && args.in_turn.is_none() {
+        let queues = survey.receive_queues(&selection.suite);
+        queues.unwrap_or_else(|why| vec![format!("receive queues are not known: {why:#}")]).iter().for_each(tell);
+    }
 
     let mut bench = Bench::open(survey, left_out, &selection, args.seed)?;
     if args.in_turn.is_some() {

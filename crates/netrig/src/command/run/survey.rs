@@ -12,6 +12,7 @@ use rig_testbed::host::{Facts, Host};
 
 use super::super::chosen_cpus;
 use super::super::hosts::NodesOnHosts;
+use super::queues;
 use crate::doctor::{MachineSupport, SuitePurpose};
 
 /// What a host and its machine, or several, can make of suites; nothing is built to stay.
@@ -108,6 +109,14 @@ impl Survey {
             host.clock()?;
         }
         Ok(left_out)
+    }
+
+    /// On which receive queues of the machines' cards the flows of scenarios will come in, as far as that is known: sentences.
+    ///
+    /// # Errors
+    /// When a host cannot be asked.
+    pub fn receive_queues(&self, suite: &Suite) -> anyhow::Result<Vec<String>> {
+        queues::told(suite, &self.machines.placement(suite.nodes)?, self.host.as_ref())
     }
 
     /// The host, the CPUs of the nodes of a suite, and the cores of several threads that nodes share.

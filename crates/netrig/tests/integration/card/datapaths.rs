@@ -32,7 +32,7 @@ impl Drop for Running {
 }
 
 impl Cable {
-    fn netrig(&self, at_far_end: bool, arguments: &[&str]) -> Command {
+    pub(super) fn netrig(&self, at_far_end: bool, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
         command.args(arguments).env("NETRIG_RUN", self.lab.path("run")).current_dir(self.lab.directory.path());
         command.stdin(Stdio::null());

@@ -173,10 +173,11 @@ fn suites_with_datapaths_run_on_another_host() {
         let spin = "[[scenario]]\nid = \"P\"\nname = \"P\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
                     load = { kind = \"udp-stream\", message = \"500\", throttle = \"500KB/s\" }\n\
                     [[scenario.datapath]]\nname = \"spin\"\nnodes = [\"b\"]\ntime_ns = 100";
-        let file = directory.path().join("two.toml");
+        let [file, balancer] = ["two.toml", "balancer.toml"].map(|name| directory.path().join(name));
+        fs::write(&balancer, world::balancer_at_a_rate()).unwrap();
         fs::write(&file, of_two("raw", ["a", "b"], "300ms", &format!("{spread}\n{spin}"))).unwrap();
         for (suite, only, scenarios) in [
-            ("balancer", Some("cps-balancer-1"), &[("cps-balancer-1", &["balancer"][..])][..]),
+            (balancer.to_str().unwrap(), Some("cps-balancer-1"), &[("cps-balancer-1", &["balancer"][..])][..]),
             ("layers", Some("D"), &[("D", &["vrouter", "vrouter"][..])][..]),
             ("overlay", Some("crr-vrouter-10"), &[("crr-vrouter-10", &["vrouter", "vrouter"][..])][..]),
             (file.to_str().unwrap(), None, &[("S", &["spreader"][..]), ("P", &["spin"][..])][..]),
@@ -189,7 +190,7 @@ fn suites_with_datapaths_run_on_another_host() {
                 assert_eq!(names, *agents, "{suite}");
                 // With the stacks of the host's CPUs.
                 let has_stacks = |profile: Option<&Profile>| profile.is_some_and(|profile| !profile.stacks.is_empty());
-                if is_sampled() && suite == "balancer" {
+                if is_sampled() && trial.scenario == "cps-balancer-1" {
                     assert!(has_stacks(trial.dut.as_ref().unwrap().profile.as_ref()), "{:?}", trial.dut);
                 }
                 if is_sampled() && suite == "layers" {

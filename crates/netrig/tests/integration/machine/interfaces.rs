@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
-use rig_sys::ethtool::{self, Offload};
+use rig_sys::ethtool::{self, Channels, Offload};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::piped::PipedProcess;
@@ -388,9 +388,11 @@ fn what_a_killed_host_left_is_given_back_when_the_next_one_starts() {
         lab.ip("address add 203.0.113.1/24 dev eth0");
         lab.own.set_interface_sysctl("eth0", "ipv4/conf/rp_filter", "1").unwrap();
         ethtool::set(&lab.own, "eth0", Offload::Tso, false).unwrap();
+        let one = Channels { receive: 1, transmit: 1, ..Channels::default() };
+        lab.own.run(|| ethtool::set_channels("eth0", &one)).unwrap().unwrap();
         let said = lab.said_by_a_host();
         assert!(said.starts_with("uplink: given back what a killed netrig left: name, MTU 1600, up, "), "{said}");
-        for part in ["addresses", "routes", "2 settings", "offload"] {
+        for part in ["addresses", "routes", "2 settings", "offload", "2 receive, 2 transmit queues"] {
             assert!(said.contains(part), "'{said}' lacks '{part}'");
         }
         assert_eq!(said.lines().count(), 1, "{said}");

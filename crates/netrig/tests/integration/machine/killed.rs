@@ -1,8 +1,8 @@
 //! Runs that are stopped, killed or fail: nothing stays behind but what was measured.
 
 use std::io::{BufRead, BufReader};
-use std::os::unix::process::ExitStatusExt;
-use std::process::Child;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -131,6 +131,25 @@ fn a_run_stopped_by_a_signal_keeps_its_trials_and_says_so() {
         }
         assert!(caught > 0, "no moment fell into a run");
         assert_reportable(&bench);
+    });
+}
+
+#[test]
+fn a_run_goes_on_when_the_terminal_is_closed_that_nohup_left() {
+    world::own(|| {
+        let bench = Bench::new();
+        let command = bench.command(&[]);
+        // Some parents ignore the ends of their children, too.
+        let mut run = Command::new("env");
+        run.args(["--ignore-signal=HUP", "--ignore-signal=CHLD"]).arg(command.get_program()).args(command.get_args());
+        run.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let run = run.stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn().unwrap();
+        world::until(TIMEOUT, || (workers().len() >= 2).then_some(())).expect("workers are started");
+        signal(&run, Signal::HUP);
+        let (status, said) = end_of(run);
+        assert!(matches!(status.code(), Some(0 | 1)), "{status}: {said}");
+        assert_eq!(bench.runs()[0].summary.state, RunState::Complete, "{said}");
+        world::assert_nothing_left("of a run that a signal did not stop");
     });
 }
 

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rig_skip::{Lack, skip};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::world::{self, NETRIG};
@@ -204,8 +206,10 @@ fn a_dut_has_an_interface_for_each_of_its_wires() {
         let machines = Machines::new(3);
         let before = machines.state();
         let on = ["--on", "client=m1:eth1", "--on", "dut=m2:eth1,eth2", "--on", "server=m3:eth1"];
-        let report =
-            machines.report("balancer", &[&on[..], &["--quick", "--trials", "1", "--only", "cps-balancer-1"]].concat());
+        let suite = machines.file("balancer.toml");
+        fs::write(&suite, world::balancer_at_a_rate()).unwrap();
+        let only = ["--only", "cps-balancer-1"];
+        let report = machines.report(suite.to_str().unwrap(), &[&on[..], &only, &SHORT].concat());
         let trial = trials(&report)["cps-balancer-1"];
         let nodes: Vec<_> = trial["hosts"].as_array().unwrap().iter().map(|of| (&of[0], &of[1]["name"])).collect();
         let named =
@@ -342,5 +346,127 @@ fn delays_between_two_clocks_are_known_to_a_bound() {
         }
         drop(machines);
         world::assert_nothing_left("of a run over two clocks");
+    });
+}
+
+/// What is said to a machine and heard of it while a load is measured is 1 kB a second at most: by so much more is said in a longer window.
+/// And what is told of the machines meanwhile.
+#[test]
+fn little_is_said_while_a_load_is_measured_and_the_machines_are_named() {
+    world::own(|| {
+        let machines = Machines::new(2);
+        // Both streams of the first machine go through files.
+        let hosts = fs::read_to_string(machines.file("hosts.toml")).unwrap();
+        let (head, rest) = hosts.split_once("command = [\"").unwrap();
+        let files = [machines.file("to"), machines.file("from")];
+        let through = format!("tee {} | \\\"$@\\\" | tee {}", files[0].display(), files[1].display());
+        fs::write(
+            machines.file("hosts.toml"),
+            format!("{head}command = [\"sh\", \"-c\", \"{through}\", \"sh\", \"{rest}"),
+        )
+        .unwrap();
+        let said_in = |window: &str| {
+            let mut run = world::netrig();
+            run.args(["run", "layers", "--no-aa", "--on", "a=m1", "--on", "b=m2", "--only", "A", "--trials", "1"]);
+            run.args(["--window", window, "--hosts"]).arg(machines.file("hosts.toml"));
+            run.arg("--store").arg(machines.file("store.sqlite")).stdin(Stdio::null());
+            let output = run.output().unwrap();
+            let told = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.success(), "{told}");
+            for part in ["Nodes: a on m1, b on m2", " % m1 ", " % m2"] {
+                assert!(told.contains(part), "{part}: {told}");
+            }
+            files.clone().map(|file| fs::metadata(file).unwrap().len())
+        };
+        let (short, long) = (said_in("1s"), said_in("4s"));
+        let more: u64 = short.iter().zip(long).map(|(short, long)| long.saturating_sub(*short)).sum();
+        // Before and after a window a few hundred bytes more or fewer are said each time.
+        assert!(more <= 3_000, "{short:?} {long:?}");
+    });
+}
+
+/// What `netrig top` shows of two machines, one of which goes away.
+#[test]
+fn top_shows_machines_one_below_the_other() {
+    world::own(|| {
+        let machines = Machines::new(2);
+        let top = |arguments: &[&str]| {
+            let mut top = world::netrig();
+            top.args(["top", "--interval", "200ms", "--hosts"]).arg(machines.file("hosts.toml")).args(arguments);
+            top.stdin(Stdio::null()).stderr(Stdio::piped()).stdout(Stdio::piped());
+            top
+        };
+        let told = |output: &std::process::Output| {
+            [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned())
+        };
+        let both = ["--on", "m1", "--on", "m2"];
+
+        let output = top(&both).output().unwrap();
+        let [shown, errors] = told(&output);
+        assert!(output.status.success(), "{errors}");
+        let (one, other) = (shown.find("m1: no spreader runs here").unwrap(), shown.find("m2: no spreader").unwrap());
+        assert!(one < other && shown[one..other].contains("\neth1 ") && shown[other..].contains("\neth1 "), "{shown}");
+
+        let output = top(&[&both[..], &["--json", "--count", "2"]].concat()).output().unwrap();
+        let [lines, errors] = told(&output);
+        assert!(output.status.success(), "{errors}");
+        let samples: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let of = |host: &str| samples.iter().filter(|sample| sample["host"] == host).count();
+        assert_eq!((of("m1"), of("m2"), samples.len()), (2, 2, 4), "{lines}");
+        for sample in &samples {
+            assert!(
+                sample["cpus"][0]["cpu"] == 0 && sample["interfaces"][0]["sent"]["dropped_per_s"] == 0.0,
+                "{sample}"
+            );
+        }
+
+        // One that cannot be reached is told, and the other one goes on.
+        let hosts = fs::read_to_string(machines.file("hosts.toml")).unwrap();
+        let gone = "[host.gone]\ncommand = [\"false\"]\nprogram = \"x\"\n";
+        fs::write(machines.file("hosts.toml"), hosts + gone).unwrap();
+        let output = top(&["--on", "gone", "--on", "m2", "--json"]).output().unwrap();
+        let [lines, errors] = told(&output);
+        assert_eq!((output.status.code(), lines.lines().count()), (Some(4), 1), "{lines}{errors}");
+        assert!(errors.contains("gone: reach host gone"), "{errors}");
+
+        for (arguments, part) in [
+            (&["--on", "m1", "--on", "m1"][..], "m1 is named twice"),
+            (&["--on", "a=m1"], "--on m1"),
+            (&["--on", "m1", "eth9"], "m1: no interface eth9"),
+        ] {
+            let output = top(arguments).output().unwrap();
+            let [_, errors] = told(&output);
+            assert!(!output.status.success() && errors.contains(part), "{arguments:?}: {errors}");
+        }
+    });
+}
+
+/// A machine that goes away while it is looked at.
+#[test]
+fn top_goes_on_without_a_machine_that_is_lost() {
+    world::own(|| {
+        let machines = Machines::new(2);
+        let hosts = fs::read_to_string(machines.file("hosts.toml")).unwrap();
+        let kept = machines.file("process");
+        let (head, rest) = hosts.split_once("command = [\"").unwrap();
+        let keeping = format!("echo $$ >{}; exec \\\"$@\\\"", kept.display());
+        fs::write(
+            machines.file("hosts.toml"),
+            format!("{head}command = [\"sh\", \"-c\", \"{keeping}\", \"sh\", \"{rest}"),
+        )
+        .unwrap();
+        let mut top = world::netrig();
+        top.args(["top", "--on", "m1", "--on", "m2", "--interval", "200ms", "--count", "15", "--hosts"]);
+        let mut top =
+            top.arg(machines.file("hosts.toml")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(top.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.by_ref().any(|line| line.starts_with("m2: no spreader")));
+        let process = fs::read_to_string(&kept).unwrap().trim().parse().unwrap();
+        kill_process(Pid::from_raw(process).unwrap(), Signal::KILL).unwrap();
+        assert!(lines.by_ref().any(|line| line == "m1: gone"));
+        let why = lines.next().unwrap();
+        assert!(why.contains("host is gone"), "{why}");
+        assert!(lines.any(|line| line.starts_with("m2: no spreader")));
+        assert_eq!(top.wait().unwrap().code(), Some(4));
     });
 }

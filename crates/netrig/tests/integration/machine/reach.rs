@@ -181,6 +181,60 @@ fn any_command_line_reaches_a_host() {
 }
 
 #[test]
+fn a_user_who_is_not_root_becomes_it_there_by_sudo() {
+    if !world::is_root() {
+        return skip(Lack::Root, "a user namespace of one user has no other who could become root");
+    }
+    world::own(|| {
+        if let Err(error) = Command::new("sudo").arg("-V").stdout(Stdio::null()).status() {
+            return skip(Lack::Program("sudo"), error);
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        // For nobody, too, who has a home here.
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(path("home")).unwrap();
+        run("chown", &["nobody", &path("home")]);
+        let allow = |rule: &str| {
+            fs::write(path("sudoers"), format!("Defaults !lecture\n{rule}\n")).unwrap();
+            fs::set_permissions(path("sudoers"), Permissions::from_mode(0o440)).unwrap();
+        };
+        allow("");
+        // A mount namespace of its own: sudo reads this file here alone.
+        run("mount", &["--bind", &path("sudoers"), "/etc/sudoers"]);
+        let home = format!("HOME={}", path("home"));
+        let nobody = words(&[
+            "setpriv",
+            "--reuid=nobody",
+            "--regid=nogroup",
+            "--clear-groups",
+            "env",
+            "PATH=/usr/bin:/bin",
+            &home,
+        ]);
+        let by = |words_of_sudo: &[&str]| HostAccess {
+            run_as: words(words_of_sudo),
+            ..HostAccess::command("far", nobody.clone())
+        };
+        let refused = refusal(&by(&["sudo", "-n"]), Path::new(NETRIG));
+        assert!(refused.contains("sudo: a password is required") && !refused.contains("greeting"), "{refused}");
+        let none = refusal(&by(&["no-such-sudo", "-n"]), Path::new(NETRIG));
+        assert!(none.contains("no-such-sudo: not found"), "{none}");
+        allow("nobody ALL=(root) NOPASSWD: ALL");
+        let host = Remote::reach(&by(&["sudo", "-n"]), Path::new(NETRIG)).unwrap();
+        host.facts().unwrap();
+        // The user's cache has the copy, and root runs it.
+        assert_eq!(copies(Path::new(&path("home"))).len(), 1);
+        let processes = world::processes();
+        let served = processes.iter().find(|process| process.command.starts_with(&path("home"))).unwrap();
+        let status = fs::read_to_string(format!("/proc/{}/status", served.pid)).unwrap();
+        assert!(status.contains("Uid:\t0\t0\t0\t0"), "{status}");
+        drop(host);
+        world::assert_nothing_left("of a host where sudo makes root");
+    });
+}
+
+#[test]
 fn a_suite_runs_on_a_host_of_the_hosts_file() {
     world::own(|| {
         let directory = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_datapath::napi;
+use rig_datapath::napi::{self, PlacementError};
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
 use rustix::process::Signal;
@@ -29,6 +29,9 @@ fn with_lab(test: impl FnOnce(&Lab)) {
     }
     if CpuSet::allowed().unwrap().len() < 2 {
         return skip(Lack::Cpus, "what is spread needs two CPUs");
+    }
+    if let Err(lack @ PlacementError::Kernel) = napi::may_place() {
+        return skip(Lack::Kernel, lack);
     }
     own_among_processes(|| test(&Lab::new()));
 }

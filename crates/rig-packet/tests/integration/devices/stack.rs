@@ -38,7 +38,7 @@ fn engine(mac: Mac) -> Engine<V4> {
         verify: true,
         tunnel: None,
     };
-    let service = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(700), one_way: None };
+    let service = UdpServer { server: Server { ports: 80..=80 }, response: Payload::Filler(700), one_way: false };
     let config = Config {
         link,
         local: vec![(ENGINE, 1)],

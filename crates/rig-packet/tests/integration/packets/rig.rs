@@ -286,7 +286,7 @@ pub fn udp_client() -> UdpClient {
 }
 
 pub fn udp_server() -> UdpServer {
-    UdpServer { server: Server { ports: 80..=80 }, response: b"pong!".into(), one_way: None }
+    UdpServer { server: Server { ports: 80..=80 }, response: b"pong!".into(), one_way: false }
 }
 
 pub fn client<F: Hosts>(service: Service) -> Config<F> {

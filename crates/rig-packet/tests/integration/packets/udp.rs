@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use rig_packet::{
-    Config, Counters, Flood, Load, OneWay, Payload, RequestRepeat, Service, UdpClient, UdpServer, V4, V6,
-};
+use rig_packet::{Config, Counters, Flood, Load, Payload, RequestRepeat, Service, UdpClient, UdpServer, V4, V6};
 use rig_wire::ethernet::Ethernet;
 use rig_wire::protocol;
 use rig_wire::udp::{self, Udp};
@@ -192,16 +190,17 @@ fn what_waits_at_the_end_is_counted() {
 }
 
 /// A hundred frames of a size one way, of which the network drops some; what the server counted, and the frames.
-fn one_way<F: Hosts>(payload: u32, ahead: i64, lost: &'static [u64]) -> Rig<F> {
+fn one_way<F: Hosts>(payload: u32, peer_clock_ns: i64, lost: &'static [u64]) -> Rig<F> {
     let mut udp = udp_client();
     udp.client.load = Load::new(1000.0);
     udp.client.ports = 49_184..=49_184;
     udp.client.flood = Some(Flood { stamped: true, most: Some(100), ..Flood::default() });
     udp.request = Payload::Filler(payload);
-    let server = UdpServer { one_way: Some(OneWay { clock_ahead_ns: ahead }), ..udp_server() };
+    let server = UdpServer { one_way: true, ..udp_server() };
     let (a, b) = (client::<F>(Service::UdpClient(udp)), super::rig::server::<F>(Service::UdpServer(server)));
     let dropping = Box::new(move |n, _: &[u8]| if lost.contains(&n) { FrameFate::Drop } else { FrameFate::Pass });
     let mut rig = Rig::with_faults(a, b, Box::new(|_, _| FrameFate::Pass), dropping);
+    rig.server.set_peer_clock(peer_clock_ns);
     rig.run(SECOND, MILLISECOND);
     rig
 }
@@ -234,7 +233,7 @@ fn a_frame_that_is_missing_tells_when_it_was_lost() {
     };
     assert_eq!(rig.server.latencies().lost_before, Some(times(&whole)[42]));
     // By the receiver's clock, behind which the sender's is.
-    let ahead = one_way::<V4>(18, -1_000_000_000, &[10, 40, 41]);
+    let ahead = one_way::<V4>(18, 1_000_000_000, &[10, 40, 41]);
     assert_eq!(ahead.server.latencies().lost_before, Some(times(&whole)[42] + 1_000_000_000));
 }
 
@@ -245,7 +244,7 @@ fn a_datagram_without_room_for_time_and_number_is_dropped() {
     short.client.flood = Some(Flood { most: Some(10), ..Flood::default() });
     for bytes in [1, 8, 11] {
         short.request = Payload::Filler(bytes);
-        let server = UdpServer { one_way: Some(OneWay::default()), ..udp_server() };
+        let server = UdpServer { one_way: true, ..udp_server() };
         let (a, b) = (client::<V4>(Service::UdpClient(short.clone())), super::rig::server(Service::UdpServer(server)));
         let mut rig = Rig::new(a, b);
         rig.run(SECOND, MILLISECOND);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rig_cli::source::Spanned;
-use rig_packet::OneWay;
+use rig_packet::Flood;
 use rig_packet::benchmark::{Benchmark, ETHERNET, Standard, Test, line_rate};
 use rig_packet::mlrsearch::Goal;
 use rig_stats::units::{BitRate, Percent, Span};
@@ -339,9 +339,9 @@ pub(super) fn check_frame(traffic: &PacketTraffic, topology: &Topology) -> Resul
         let what = format!("frames of {frame} bytes where packets have at most {mtu}");
         return error(&["frame"], what, format!("choose at most {}, or give the wire a larger mtu", mtu + ETHERNET));
     }
-    let least = u32::from(rig_facts::requested_load::headers(family)) + ETHERNET + OneWay::STAMP as u32;
+    let least = u32::from(rig_facts::requested_load::headers(family)) + ETHERNET + Flood::STAMP as u32;
     if frame < least {
-        let what = format!("frames of {frame} bytes with a UDP header and {} bytes of time and number", OneWay::STAMP);
+        let what = format!("frames of {frame} bytes with a UDP header and {} bytes of time and number", Flood::STAMP);
         return error(
             &["frame"],
             what,

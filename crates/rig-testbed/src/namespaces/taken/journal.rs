@@ -233,4 +233,21 @@ mod tests {
             assert_eq!(found, 500);
         });
     }
+
+    /// As netrig wrote them before it recorded what decides where a device receives.
+    #[test]
+    fn a_journal_of_an_older_netrig_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let before = r#"{"name":"eth1","index":3,"mac":"52:54:00:00:00:01","permanent_mac":"52:54:00:00:00:01","kind":null,"mtu":1500,
+            "is_set_up":true,"qdisc":"mq","has_xdp":false,"features":{"rx-gro":true},"device":{"tx_queue_len":"1000"},
+            "sysctls":{"ipv4/conf/rp_filter":"2"},"addresses":[],"routes":[],"neighbors":[]}"#;
+        let entry = format!(r#"{{"boot":"{}","namespace":7,"pid":1,"before":{before}}}"#, boot().unwrap());
+        fs::write(path(directory, 7, 3), entry).unwrap();
+        let left = Journal::left(directory, 7).unwrap();
+        let [(_, Entry { before, .. })] = &left[..] else { panic!("{left:?}") };
+        assert_eq!((before.name.as_str(), before.differences(before)), ("eth1", Vec::new()));
+        // What is not known is not written.
+        assert!(!serde_json::to_string(before).unwrap().contains("receive"));
+    }
 }

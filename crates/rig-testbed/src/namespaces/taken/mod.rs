@@ -5,6 +5,7 @@
 //! with the node's namespace.
 
 mod journal;
+mod receive;
 mod record;
 
 use std::io;

@@ -10,6 +10,7 @@ use rig_sys::netlink::{InterfaceAddress, InterfaceNeighbor, InterfaceRoute, Link
 use rig_sys::netns::NetNs;
 use serde::{Deserialize, Serialize};
 
+use super::receive::ReceiveRecord;
 use crate::plan::Mac;
 
 /// An interface of the host's as it was before it was taken.
@@ -30,6 +31,8 @@ pub(super) struct InterfaceRecord {
     /// Of its device, that can be switched.
     features: BTreeMap<String, bool>,
     device: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "ReceiveRecord::is_empty")]
+    receive: ReceiveRecord,
     sysctls: BTreeMap<String, String>,
     addresses: Vec<InterfaceAddress>,
     routes: Vec<InterfaceRoute>,
@@ -68,6 +71,7 @@ impl InterfaceRecord {
             has_xdp: link.has_xdp,
             features: ethtool::wanted_features(ns, &link.name)?,
             device: ns.sysfs()?.device_settings(&link.name)?,
+            receive: ReceiveRecord::record(ns, &link.name)?,
             sysctls: ns.interface_sysctls(&link.name)?,
             addresses,
             routes: netlink.routes_by(link.index)?,
@@ -104,7 +108,11 @@ impl InterfaceRecord {
         }
         let now = netlink.link_at(link.index).and_then(|link| Self::record(netlink, ns, &link));
         let mut faults: Vec<String> = match now {
-            Ok(now) => self.differences(&now).into_iter().map(|difference| difference.is).collect(),
+            // What moves interrupts on this machine may have done so since they were put back.
+            Ok(mut now) => {
+                now.receive = now.receive.with_interrupts_of(&self.receive);
+                self.differences(&now).into_iter().map(|difference| difference.is).collect()
+            }
             Err(error) => vec![error.to_string()],
         };
         if faults.is_empty() {
@@ -142,9 +150,10 @@ impl InterfaceRecord {
         for (setting, value) in other(&self.sysctls, &now.sysctls) {
             note(ns.set_interface_sysctl(name, setting, value));
         }
+        note(self.receive.restore_queues(&now.receive, ns, (name, index)));
         // Some can be set only with a feature on: a veth has threads with GRO.
         let sysfs = ns.sysfs()?;
-        for (setting, value) in other(&self.device, &now.device) {
+        for (setting, value) in other(&self.device, &sysfs.device_settings(name)?) {
             note(sysfs.write(name, setting, value));
         }
         note(ethtool::want_features(ns, name, &self.features));
@@ -163,6 +172,7 @@ impl InterfaceRecord {
         if self.is_set_up {
             note(netlink.set_up(name));
         }
+        self.receive.restore(ns, (name, index), &mut note)?;
         self.restore_routes(netlink, index, &mut note)?;
         let neighbors = netlink.permanent_neighbors(index)?;
         for neighbor in neighbors.iter().filter(|own| !self.neighbors.iter().any(|before| before.is_like(own))) {
@@ -171,6 +181,7 @@ impl InterfaceRecord {
         for neighbor in &self.neighbors {
             note(netlink.put_permanent_neighbor(index, neighbor));
         }
+        self.receive.restore_interrupts(ns, name, &mut note);
         Ok(())
     }
 
@@ -207,7 +218,7 @@ impl InterfaceRecord {
 
     /// In what `now`, the same interface, differs.
     pub(super) fn differences(&self, now: &Self) -> Vec<Difference> {
-        let mut found = Differences(Vec::new());
+        let mut found = Differences::default();
         if now.name != self.name {
             found.add("name".into(), format!("its name is {}", now.name));
         }
@@ -244,6 +255,7 @@ impl InterfaceRecord {
             format!("{name} is {} and not {was}", is.map_or("?", String::as_str))
         });
         found.add_all(settings, ["setting", "settings"]);
+        self.receive.differences(&now.receive, &mut found);
         found.add_things(&self.addresses, &now.addresses, InterfaceAddress::is_like, ["address", "addresses"]);
         found.add_things(&self.routes, &now.routes, InterfaceRoute::is_like, ["route", "routes"]);
         found.add_things(&self.neighbors, &now.neighbors, InterfaceNeighbor::is_like, ["neighbour", "neighbours"]);
@@ -252,7 +264,7 @@ impl InterfaceRecord {
 }
 
 /// What was and is otherwise now; what is not there now at all cannot be set.
-fn other<'a, V: PartialEq>(
+pub(super) fn other<'a, V: PartialEq>(
     was: &'a BTreeMap<String, V>,
     is: &'a BTreeMap<String, V>,
 ) -> impl Iterator<Item = (&'a str, &'a V)> {
@@ -260,20 +272,26 @@ fn other<'a, V: PartialEq>(
     was.iter().filter(differs).map(|(name, value)| (name.as_str(), value))
 }
 
-struct Differences(Vec<Difference>);
+#[derive(Default)]
+pub(super) struct Differences(Vec<Difference>);
 
 impl Differences {
-    fn add(&mut self, was: String, is: String) {
+    pub(super) fn add(&mut self, was: String, is: String) {
         self.0.push(Difference { was, is });
     }
 
     /// Several of one kind, which are counted when it is told what they were.
-    fn add_all(&mut self, all: impl Iterator<Item = String>, [one, several]: [&str; 2]) {
+    pub(super) fn add_all(&mut self, all: impl Iterator<Item = String>, [one, several]: [&str; 2]) {
         let all: Vec<String> = all.collect();
         match all.len() {
             0 => {}
             count => self.add(format!("{count} {}", if count == 1 { one } else { several }), all.join(", ")),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn into_words(self) -> Vec<(String, String)> {
+        self.0.into_iter().map(|Difference { was, is }| (was, is)).collect()
     }
 
     fn add_things<T: std::fmt::Display>(
