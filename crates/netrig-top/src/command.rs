@@ -102,7 +102,7 @@ pub fn execute(args: &TopArgs, hosts: Vec<WatchedHost>) -> Result<Exit, Failure>
     let count = args.count.or_else(|| (!is_screen).then_some(1));
     if !hosts.is_empty() {
         let hosts = Hosts::watch(hosts, &args.on_host(count)).or_exit(Exit::Failed)?;
-        return if args.json { json_of_hosts(&hosts) } else { screen::show(Feed::Hosts(hosts), args.interval) };
+        return if args.json { json_of_hosts(&hosts) } else { screen::show(Feed::Hosts(hosts), args.interval, count) };
     }
     if let Some(place) = &args.node {
         enter(place, args.testbed.as_deref())?;
@@ -117,7 +117,7 @@ pub fn execute(args: &TopArgs, hosts: Vec<WatchedHost>) -> Result<Exit, Failure>
         let write = if args.compact { compact::line } else { serde_json::to_string };
         return json(source, args.interval, count.unwrap_or(1), write);
     }
-    screen::show(Feed::Local(Box::new(LocalSampler::new(source, args.interval, count)?)), args.interval)
+    screen::show(Feed::Local(Box::new(LocalSampler::new(source, args.interval, count)?)), args.interval, count)
 }
 
 fn json(

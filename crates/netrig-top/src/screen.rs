@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use netrig_spread::settings::{SchedulingMode, SettingChanges};
@@ -27,11 +27,11 @@ const STEPS_MS: [u64; 9] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 
 /// So soon is a signal seen.
 const GLANCE: Duration = Duration::from_millis(250);
 
-/// Shows samples until the user has enough, or so many: on a terminal as a screen, elsewhere as lines, one picture where no number is given.
+/// Shows samples until the user has enough, or until so many have come: on a terminal as a screen, elsewhere as lines.
 ///
 /// # Errors
 /// Where standard input is no terminal, or the source has nothing more to tell.
-pub(crate) fn show(feed: Feed, interval: Duration) -> Result<Exit, Failure> {
+pub(crate) fn show(feed: Feed, interval: Duration, count: Option<u64>) -> Result<Exit, Failure> {
     let theme = Theme::of_environment();
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
@@ -47,7 +47,7 @@ pub(crate) fn show(feed: Feed, interval: Duration) -> Result<Exit, Failure> {
     let chosen = ViewState { interval, ..ViewState::default() };
     let mut top = Top { feed, panes, focus: 0, chosen, theme, stop };
     if theme.plain || !io::stdout().is_terminal() {
-        return top.print();
+        return top.print(count == Some(1));
     }
     if !io::stdin().is_terminal() {
         let error = anyhow!("standard input is not a terminal, which `netrig top` takes keys from");
@@ -107,18 +107,25 @@ impl Top {
         outcome(ended)
     }
 
-    /// Each sample when it comes, as lines, without keys; and that a machine is lost.
-    fn print(&mut self) -> Result<Exit, Failure> {
+    /// Samples as lines, without keys, and that a machine is lost: machines in the order of their names on the command line,
+    /// for which one that has come waits half an interval, or as long as it takes where each machine has only `one` to come.
+    fn print(&mut self, one: bool) -> Result<Exit, Failure> {
         let mut lost = vec![false; self.panes.len()];
         while !self.is_over() {
+            let mut first = None;
             let news = loop {
-                if self.stop.load(Ordering::Relaxed) {
-                    return Ok(Exit::Done);
-                }
-                self.feed.take(&mut self.panes, self.chosen.interval, GLANCE)?;
+                let half = self.chosen.interval / 2;
+                let left = first.map_or(GLANCE, |first: Instant| half.saturating_sub(first.elapsed()));
+                let is_last_look = self.stop.load(Ordering::Relaxed);
+                self.feed.take(&mut self.panes, self.chosen.interval, if one { GLANCE } else { left.min(GLANCE) })?;
                 let is_news = |(pane, lost): (&Pane, &bool)| pane.is_fresh || (pane.is_lost() && !lost);
                 let news: Vec<bool> = self.panes.iter().zip(&lost).map(is_news).collect();
-                if news.contains(&true) || self.is_over() {
+                if news.contains(&true) {
+                    first = first.or_else(|| Some(Instant::now()));
+                }
+                let have_all = self.panes.iter().all(|pane| pane.is_fresh || pane.ended.is_some());
+                let waited = !one && first.is_some_and(|first| first.elapsed() >= half);
+                if have_all || waited || is_last_look {
                     break news;
                 }
             };
@@ -132,7 +139,7 @@ impl Top {
                 text.push('\n');
             }
             self.panes.iter_mut().for_each(|pane| pane.is_fresh = false);
-            if !print_on(&text)? {
+            if !print_on(&text)? || self.stop.load(Ordering::Relaxed) {
                 return Ok(Exit::Done);
             }
         }

@@ -18,6 +18,7 @@
 mod places;
 
 use rig_load::record::{DatagramTotals, Direction, PacketRecord, WorkerRecord};
+use rig_testbed::frames::{NamespaceFrames, NodeFrames};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +38,8 @@ pub struct Ledger {
     pub flows: Vec<Flow>,
     /// In the order of the way from the first sender.
     pub lines: Vec<Line>,
-    /// Frames beside the load's that may be in the counters, too: farewells of datagram flows, ARP and ICMP.
+    /// Frames beside the load's that may be in the counters, too: farewells of datagram flows, ARP, ICMP and what kernels ask of IPv6's
+    /// neighbours, routers and groups.
     others: u64,
 }
 
@@ -100,7 +102,7 @@ pub fn ledger(trial: &TrialRecord) -> Option<Ledger> {
         return None;
     }
     let flows = flows(&trial.workers)?;
-    let mut ledger = Ledger { flows, lines: Vec::new(), others: others(&trial.workers) };
+    let mut ledger = Ledger { flows, lines: Vec::new(), others: others(&trial.workers) + of_kernels(nodes) };
     let mut counted = lines(trial, nodes);
     let mut left = ledger.missing();
     for which in [Counted::Lost, Counted::AtMost, Counted::WithOthers] {
@@ -160,6 +162,14 @@ fn others(workers: &[WorkerRecord]) -> u64 {
     let packets = packets.map(|packets| total(packets, "arpTx") + total(packets, "icmpTx")).sum::<u64>();
     let datagrams = workers.iter().filter_map(datagrams).fold(DatagramTotals::default(), DatagramTotals::plus);
     packets + datagrams.farewells_sent.saturating_sub(datagrams.farewells_received)
+}
+
+/// What the kernels of all nodes sent of themselves.
+fn of_kernels(nodes: &[NodeFrames]) -> u64 {
+    let sent = |own: &NamespaceFrames| -> u64 {
+        ["Icmp.OutMsgs", "Icmp6OutMsgs"].iter().filter_map(|&name| own.protocols.get(name)).sum()
+    };
+    nodes.iter().flat_map(|node| &node.namespaces).map(sent).sum()
 }
 
 fn total(packets: &PacketRecord, name: &str) -> u64 {

@@ -72,8 +72,9 @@ pub struct QueueFrames {
     pub waiting: u64,
 }
 
-/// Counters of IP and UDP that say of a packet that it went no further, or, of `FragCreates`, that it became several.
-const PROTOCOLS: [&str; 36] = [
+/// Counters of IP and UDP that say of a packet that it went no further, or, of `FragCreates`, that it became several; and of `OutMsgs`, that
+/// the kernel sent it of itself: errors, and questions for neighbours, routers and groups.
+const PROTOCOLS: [&str; 38] = [
     "Ip.InHdrErrors",
     "Ip.InAddrErrors",
     "Ip.InUnknownProtos",
@@ -110,6 +111,8 @@ const PROTOCOLS: [&str; 36] = [
     "Udp6SndbufErrors",
     "Udp6InCsumErrors",
     "Udp6MemErrors",
+    "Icmp.OutMsgs",
+    "Icmp6OutMsgs",
 ];
 
 /// What names of drivers' counters contain that tell of lost frames.

@@ -77,7 +77,14 @@ impl<T, E: Display> ErrorContext<T> for Result<T, E> {
 pub fn run(stdin: impl AsFd, stdout: impl Write) -> Result<(), WorkerError> {
     let waiter = DeadlinePoll::new().failing(|| "create a timer".into())?;
     let (orders, commands) = (Orders::new(stdin.as_fd()), Vec::new());
-    let mut control = ControlThread { orders, commands, takes_commands: false, out: stdout, waiter: &waiter };
+    let mut control = ControlThread {
+        orders,
+        commands,
+        takes_commands: false,
+        peer_done: PeerDone::NotAwaited,
+        out: stdout,
+        waiter: &waiter,
+    };
     control.say(&PROTOCOL.greeting(env!("CARGO_PKG_VERSION")))?;
     let result = control.serve();
     if let Err(WorkerError::Failed { what, why }) = &result {
@@ -93,8 +100,18 @@ pub(crate) struct ControlThread<'a, W> {
     commands: Vec<Command>,
     /// Whether there is a load under way that can be told something.
     takes_commands: bool,
+    peer_done: PeerDone,
     out: W,
     waiter: &'a DeadlinePoll,
+}
+
+/// Whether the other end's load is over, which only the listening end of a packet load is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PeerDone {
+    NotAwaited,
+    /// It is told at any time from the begin of the load: this end may be late.
+    Awaited,
+    Told,
 }
 
 impl<W: Write> ControlThread<'_, W> {
@@ -257,8 +274,11 @@ impl<W: Write> ControlThread<'_, W> {
         }
     }
 
-    /// Sleeps until `until_ns`, unless the driver goes away.
+    /// Sleeps until `until_ns` or until something is said, unless the driver goes away.
     fn pause(&mut self, until_ns: u64) -> Result<(), WorkerError> {
+        if self.refuse_read_order()? {
+            return Ok(());
+        }
         let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN)];
         self.waiter.wait(&mut fds, Some(until_ns)).failing(|| "wait".into())?;
         if is_ready(&fds[0]) { self.refuse_order() } else { Ok(()) }
@@ -293,7 +313,7 @@ impl<W: Write> ControlThread<'_, W> {
             self.keep_or_refuse(&order)?;
         }
         // Several may have come in one piece.
-        self.refuse_read_order()
+        self.refuse_read_order().map(drop)
     }
 
     fn keep_or_refuse(&mut self, order: &Order) -> Result<(), WorkerError> {
@@ -302,16 +322,22 @@ impl<W: Write> ControlThread<'_, W> {
                 self.commands.push(*command);
                 Ok(())
             }
+            Order::Done if self.peer_done == PeerDone::Awaited => {
+                self.peer_done = PeerDone::Told;
+                Ok(())
+            }
             order => Err(refuse(order)),
         }
     }
 
-    /// An order that came in one piece with the one before it makes no descriptor ready.
-    fn refuse_read_order(&mut self) -> Result<(), WorkerError> {
+    /// An order that came in one piece with the one before it makes no descriptor ready. Whether there was one.
+    fn refuse_read_order(&mut self) -> Result<bool, WorkerError> {
+        let mut came = false;
         while let Some(order) = self.orders.take()? {
             self.keep_or_refuse(&order)?;
+            came = true;
         }
-        Ok(())
+        Ok(came)
     }
 
     fn report(&mut self, event: &Event) -> Result<(), WorkerError> {
@@ -332,4 +358,55 @@ fn refuse(order: &Order) -> WorkerError {
         Order::Done => ("done", "it is for the listening end of a packet load, after the load"),
     };
     WorkerError::Failed { what: format!("obey the order '{name}'"), why: why.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::pipe;
+
+    use super::*;
+    use crate::command::CommandAction;
+
+    /// Has a control thread rest that was told these in one piece with `go`.
+    fn told(
+        orders: &[Order],
+        takes_commands: bool,
+        peer_done: PeerDone,
+    ) -> Result<(Vec<Command>, PeerDone), WorkerError> {
+        let (reader, mut writer) = pipe().unwrap();
+        let waiter = DeadlinePoll::new().unwrap();
+        let mut control = ControlThread {
+            orders: Orders::new(reader.as_fd()),
+            commands: Vec::new(),
+            takes_commands,
+            peer_done,
+            out: Vec::new(),
+            waiter: &waiter,
+        };
+        let mut text = encode(&PROTOCOL.greeting("x"), LONGEST_EVENT).unwrap();
+        text.extend(encode(&Order::Go { start_ns: 1 }, LONGEST_EVENT).unwrap());
+        orders.iter().for_each(|order| text.extend(encode(order, LONGEST_EVENT).unwrap()));
+        writer.write_all(&text).unwrap();
+        assert_eq!(control.order(None).unwrap(), Order::Go { start_ns: 1 });
+        // A moment that does not come while a test runs.
+        control.pause(u64::MAX)?;
+        Ok((control.commands, control.peer_done))
+    }
+
+    #[test]
+    fn what_came_in_one_piece_with_go_is_heard_at_once() {
+        let command = Command { at_ns: 7, what: CommandAction::Mark };
+        let heard = told(&[Order::Command(command), Order::Done], true, PeerDone::Awaited).unwrap();
+        assert_eq!(heard, (vec![command], PeerDone::Told), "the other end is done while this one is in its window");
+    }
+
+    #[test]
+    fn who_listens_for_nothing_of_it_is_not_told_that_the_other_end_is_done() {
+        for (orders, word) in [(vec![Order::Done, Order::Done], "done"), (vec![Order::Go { start_ns: 2 }], "go")] {
+            for peer_done in [PeerDone::NotAwaited, PeerDone::Told] {
+                let error = told(&orders, true, peer_done).unwrap_err().to_string();
+                assert!(error.contains(&format!("obey the order '{word}'")), "{error}");
+            }
+        }
+    }
 }

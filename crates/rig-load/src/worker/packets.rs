@@ -11,10 +11,9 @@ use rig_packet::plan::{Driver, Packets};
 use rig_packet::{Client, Counters, Latencies, ServerCounters, Service, UdpServer};
 use rig_stats::histogram::Histogram;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
-use rustix::event::{PollFd, PollFlags};
 
 use super::reading_times::ReadingTimes;
-use super::{ControlThread, ErrorContext, RESPONDER_TIMEOUT, WorkerError, refuse};
+use super::{ControlThread, ErrorContext, PeerDone, RESPONDER_TIMEOUT, WorkerError, refuse};
 use crate::command::{Command, CommandAction};
 use crate::plan::{Engine, ReceiveMode, Role, SendMode, Times, WorkerPlan};
 use crate::protocol::{Event, Order};
@@ -22,7 +21,6 @@ use crate::record::{
     CpuTime, End, PacketPhase, PacketPort, PacketRecord, PacketServer, PacketThread, Sample, ThreadRecord,
     TransactionRecord, WorkerPhase, WorkerRecord,
 };
-use crate::wait::is_ready;
 
 /// How long all gateways may take to say where they are.
 const RESOLVE: Duration = Duration::from_secs(10);
@@ -101,8 +99,9 @@ impl<W: Write> ControlThread<'_, W> {
         let Times { begin_ns, end_ns, stop_ns, .. } = planned;
         fleet.set_peer_clock(plan.peer_clock_ns);
         fleet.open_from(start_ns.saturating_add(ns(packets.course.wait)));
-        if plan.end() == End::Connect {
-            fleet.wind_down_at(stop_ns);
+        match plan.end() {
+            End::Connect => fleet.wind_down_at(stop_ns),
+            End::Listen => self.peer_done = PeerDone::Awaited,
         }
         fleet.measure(begin_ns, end_ns);
         let mut ordered = Ordered {
@@ -188,21 +187,11 @@ impl<W: Write> ControlThread<'_, W> {
     fn dismissed(&mut self, fleet: &Fleet, deadline_ns: u64) -> Result<(), WorkerError> {
         // The other end's time-outs and its own way to say so come on top.
         let deadline_ns = deadline_ns.saturating_add(RESPONDER_TIMEOUT.as_nanos() as u64);
-        while monotonic_ns() < deadline_ns {
-            let mut fds = vec![PollFd::from_borrowed_fd(self.orders.fd, PollFlags::IN)];
-            let order = match self.orders.take()? {
-                None => {
-                    self.waiter.wait(&mut fds, Some(deadline_ns)).failing(|| "wait".into())?;
-                    if is_ready(&fds[0]) { self.orders.read()? } else { None }
-                }
-                order => order,
-            };
+        while self.peer_done == PeerDone::Awaited && monotonic_ns() < deadline_ns {
+            // A thread that breaks down says so itself; here it is enough not to wait for long.
+            let second = monotonic_after(Duration::from_secs(1));
+            self.pause(deadline_ns.min(second))?;
             fleet.check().failing(|| "carry the packet load".into())?;
-            match order {
-                None => {}
-                Some(Order::Done) => break,
-                Some(order) => return Err(refuse(&order)),
-            }
         }
         Ok(())
     }

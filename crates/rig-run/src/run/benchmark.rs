@@ -115,13 +115,13 @@ impl Trials {
         let window = duration.max(WINDOW_MIN);
         let interval = phases.interval.min(window).max(WINDOW_MIN);
         let phases = Phases { warm_up: Duration::ZERO, window, cool_down: Duration::ZERO, interval };
-        let frames = then.is_none().then(|| (rate * duration.as_secs_f64()).round().max(1.0) as u64);
+        let frames = ((rate + then.unwrap_or(0.0)) * duration.as_secs_f64()).round().max(1.0) as u64;
         let mut scenario = scenario.clone();
         for load in [&mut scenario.traffic.connect, &mut scenario.traffic.listen] {
             let RequestedLoad::Packets(packets) = load else { continue };
             packets.client.load.rate = rate;
             if let Some(flood) = &mut packets.client.flood {
-                flood.most = frames;
+                flood.most = Some(frames);
             }
         }
         let programme = then.map_or_else(Programme::default, |then| two_rates([rate, then], duration));

@@ -102,7 +102,11 @@ impl EndpointTestbed {
     /// Two containers in the node named, and the other node plain.
     fn with_containers_in(node: &str, family: Family, path: Path) -> Self {
         let ends = if node == "a" { ["a/c0", "a/c1", "b"] } else { ["a", "b/c0", "b/c1"] };
-        let endpoints: Vec<Endpoint> = ends.iter().map(|name| name.parse().unwrap()).collect();
+        Self::between(family, path, ends.iter().map(|name| name.parse().unwrap()).collect())
+    }
+
+    /// These, of the nodes a and b.
+    fn between(family: Family, path: Path, endpoints: Vec<Endpoint>) -> Self {
         let topology = Topology::new(&["a".into(), "b".into()], Some(WireOptions::default()), path, &endpoints);
         let topology = topology.unwrap().with_family(family).unwrap();
         let cpu = CpuSet::new([CpuSet::allowed().unwrap().as_slice()[0]]);
@@ -278,9 +282,12 @@ fn addresses_are_of_one_family_and_ready_at_once() {
 fn a_node_has_as_many_containers_as_a_topology_may_ask_for() {
     world::own(|| {
         for path in Path::plain().filter(|path| path.endpoints() != Endpoints::Nodes && path.layout() != Layout::One) {
-            let bed = EndpointTestbed::build(path, Topology::CONTAINERS_MAX, WireOptions::default());
+            // The other node has one: thousands of namespaces at a time keep the kernel from all others.
+            let full = (0..Topology::CONTAINERS_MAX).map(|number| format!("a/c{number}"));
+            let endpoints = full.chain(["b/c0".to_owned()]).map(|name| name.parse().unwrap()).collect();
+            let bed = EndpointTestbed::between(Family::Ipv4, path, endpoints);
             assert_eq!(bed.testbed.namespaces(0).count(), 1 + Topology::CONTAINERS_MAX);
-            let (from, to) = bed.ends();
+            let (from, to) = (&bed.endpoints[Topology::CONTAINERS_MAX - 1], &bed.endpoints[Topology::CONTAINERS_MAX]);
             greet(bed.listen(to), to.to_string());
             assert_eq!(greeting(bed.connect(from, bed.address(to), TIMEOUT).unwrap()), to.to_string(), "{path}");
         }

@@ -14,10 +14,11 @@ use super::world::{self, expect, netrig};
 /// What a run leaves, made on a host, and its report as a page.
 fn run_on(host: &str) -> (TrialRecord, String) {
     let directory = tempfile::tempdir().unwrap();
-    let store = directory.path().join("runs.sqlite");
+    let (store, suite) = (directory.path().join("runs.sqlite"), directory.path().join("balancer.toml"));
+    fs::write(&suite, world::balancer_at_a_rate()).unwrap();
     let options = ["--quick", "--trials", "1", "--window", "500ms", "--no-aa", "--only", "cps-balancer-1", "--layers"];
     let mut command = netrig();
-    command.args(["run", "balancer", "--host", host]).args(options).arg("--store").arg(&store);
+    command.arg("run").arg(&suite).args(["--host", host]).args(options).arg("--store").arg(&store);
     expect(&command.output().unwrap(), 0);
     let (page, _) = expect(&netrig().args(["report", "--format", "html", "--store"]).arg(&store).output().unwrap(), 0);
     let store = Store::open_to_read(&store).unwrap();

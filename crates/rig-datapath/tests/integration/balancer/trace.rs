@@ -5,7 +5,7 @@ use std::fs;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use rig_datapath::balancer::{
     Backend, Direction, Drop, ForwardingMethod, Kind, Pass, PortReuse, Protocol, Scheduler, Service, Sizes, Spreading,
     State, Trace,
@@ -27,6 +27,12 @@ fn content(tables: &Path) -> Content {
         let file = file.unwrap();
         let name = file.file_name().into_string().unwrap();
         let map = MapHandle::from_pinned_path(file.path()).unwrap();
+        // A call for each key would be made millions of times.
+        if matches!(map.map_type(), MapType::Array | MapType::Hash) {
+            let elements = map.lookup_batch(map.max_entries(), MapFlags::ANY, MapFlags::ANY).unwrap();
+            content.extend(elements.map(|(key, value)| ((name.clone(), key), value)));
+            continue;
+        }
         for key in map.keys() {
             let number = u32::from(key[0]);
             if name == "passes"
