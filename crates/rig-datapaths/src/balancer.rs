@@ -120,6 +120,7 @@ impl Control for Balancing {
                 memory_bytes: Some(status.table.memory_bytes),
                 services,
                 more,
+                ..State::default()
             },
         })
     }

@@ -4,6 +4,7 @@
 
 mod arguments;
 mod balancer;
+mod cni;
 mod haproxy;
 mod ipvs;
 mod nftables;
@@ -21,6 +22,7 @@ pub const ALL: DatapathRegistry = DatapathRegistry::new(&[
     &haproxy::Haproxy,
     &ipvs::Ipvs,
     &vrouter::Vrouter,
+    &cni::Cni,
     &spreader::Spreader,
     &spin::SpinDatapath,
 ]);

@@ -10,6 +10,7 @@ mod error;
 pub mod ethtool;
 pub mod interrupts;
 mod mapping;
+pub mod mounts;
 pub mod napi;
 pub mod netdev;
 pub mod netlink;

@@ -286,6 +286,11 @@ pub fn remount_sysfs() -> Result<()> {
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.during(|| "create a mount namespace".into())?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .during(|| "keep mounts to this process".into())?;
+    show_sysfs()
+}
+
+/// Mounts the sysfs of the calling thread's network namespace over /sys, in its mount namespace.
+pub(crate) fn show_sysfs() -> Result<()> {
     let sysfs = Sysfs::open()?;
     move_mount(sysfs.root.as_fd(), "", rustix::fs::CWD, "/sys", MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
         .during(|| "mount sysfs on /sys".into())

@@ -123,6 +123,15 @@ pub fn kill(pid: u32) -> io::Result<()> {
     signal(pid, rustix::process::Signal::KILL)
 }
 
+/// Kills at once all processes of the group that this one leads. Succeeds when there is none any more.
+pub fn kill_group(pid: u32) -> io::Result<()> {
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return Ok(()) };
+    match rustix::process::kill_process_group(pid, rustix::process::Signal::KILL) {
+        Err(rustix::io::Errno::SRCH) | Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Asks a process to end (SIGTERM). Succeeds when it is gone already.
 pub fn terminate(pid: u32) -> io::Result<()> {
     signal(pid, rustix::process::Signal::TERM)

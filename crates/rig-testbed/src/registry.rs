@@ -82,7 +82,7 @@ impl TestbedRegistry {
                     name: namespace.name.clone(),
                     fd: namespace.ns.raw_fd(),
                     cpus: node.cpus.to_string(),
-                    address: testbed.topology().address(&namespace.name.parse()?).map(|a| a.to_string()),
+                    address: testbed.address(&namespace.name.parse()?).map(|a| a.to_string()),
                 });
             }
         }

@@ -1,6 +1,8 @@
 //! Testbeds that stand: namespaces, interfaces and addresses, alive as long as a [`Testbed`].
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 
 use anyhow::{Context, Result};
 use rig_sys::cpu::CpuSet;
@@ -9,13 +11,15 @@ use crate::host::{Host, Local};
 use crate::namespaces::Namespace;
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
-use crate::topology::{Endpoint, Node, Topology};
+use crate::topology::{Endpoint, Family, Node, Topology};
 
 /// A testbed that stands on a host. Dropping it removes its nodes, and with them everything that it consists of.
 pub struct Testbed<'h> {
     topology: Topology,
     plan: Plan,
     host: HostHandle<'h>,
+    /// What a datapath has given containers, by `node/container`.
+    given: BTreeMap<String, Vec<IpAddr>>,
 }
 
 /// The host that a testbed stands on.
@@ -62,7 +66,7 @@ impl<'h> Testbed<'h> {
 
     fn standing(host: HostHandle<'h>, topology: &Topology, plan: Plan) -> Result<Self> {
         let plan = host.get().arrange(plan)?;
-        let mut testbed = Self { topology: topology.clone(), plan, host };
+        let mut testbed = Self { topology: topology.clone(), plan, host, given: BTreeMap::new() };
         let Self { plan, host, .. } = &mut testbed;
         host.get_mut().apply(plan)?;
         Ok(testbed)
@@ -76,6 +80,18 @@ impl<'h> Testbed<'h> {
         self.host.get_mut().apply(&self.topology.plan_of_pools())
     }
 
+    /// Takes note of addresses that a datapath has given containers, by `node/container`.
+    pub fn note_addresses(&mut self, given: BTreeMap<String, Vec<IpAddr>>) {
+        self.given.extend(given);
+    }
+
+    /// The address at which load reaches `endpoint`: of the topology's family, where it was given several.
+    pub fn address(&self, endpoint: &Endpoint) -> Option<IpAddr> {
+        let is_ipv6 = self.topology.family() == Family::Ipv6;
+        let given = self.given.get(&endpoint.to_string()).into_iter().flatten();
+        given.copied().find(|address| address.is_ipv6() == is_ipv6).or_else(|| self.topology.address(endpoint))
+    }
+
     /// Has each container send to each other of its network, and checks which container receives it.
     ///
     /// # Errors
@@ -87,8 +103,7 @@ impl<'h> Testbed<'h> {
             for container in &node.containers {
                 let endpoint = Endpoint { node: node.name.clone(), container: Some(container.clone()) };
                 let name = endpoint.to_string();
-                let address =
-                    self.topology.address(&endpoint).with_context(|| format!("find the address of {name}"))?;
+                let address = self.address(&endpoint).with_context(|| format!("find the address of {name}"))?;
                 containers.push(ReachableContainer { name, network: self.topology.network(&endpoint), address });
             }
         }

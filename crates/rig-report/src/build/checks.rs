@@ -7,6 +7,7 @@ use rig_suite::checks::spreading::{Simulated, SpreaderTrial};
 use rig_suite::checks::{Check, Procedure, Verdict};
 use rig_verdict::view::{RunView, ScenarioView};
 
+use super::operations;
 use super::phases::stretches;
 use crate::document::{
     Axis, Block, Cell, Chart, Column, Label, Line, Row, StripRow, StripSpan, Strips, Table, TimelineChart,
@@ -21,8 +22,13 @@ pub(super) fn blocks(view: &RunView) -> Vec<Block> {
         blocks.push(Block::heading(2, heading(procedure)));
         blocks.push(Block::paragraph(summary(&checks, scenario.trials.len())));
         blocks.push(Block::Table(table(procedure, &checks)));
-        blocks.extend(charts(scenario));
-        blocks.extend(simulated(scenario));
+        match procedure {
+            Procedure::ReceiveSpreading => {
+                blocks.extend(charts(scenario));
+                blocks.extend(simulated(scenario));
+            }
+            Procedure::Cni => blocks.extend(operations::blocks(scenario)),
+        }
     }
     blocks
 }
@@ -67,6 +73,7 @@ pub(super) fn answer(view: &RunView) -> Option<String> {
 fn heading(procedure: Procedure) -> &'static str {
     match procedure {
         Procedure::ReceiveSpreading => "The guide's checks",
+        Procedure::Cni => "What the specification of CNI asks",
     }
 }
 
@@ -86,21 +93,31 @@ fn summary(checks: &[Check], trials: usize) -> String {
 }
 
 fn table(procedure: Procedure, checks: &[Check]) -> Table {
-    let title = match procedure {
-        Procedure::ReceiveSpreading => "Checks of Microsoft's validation guide for dynamic vRSS and VMMQ",
+    let (title, published, note) = match procedure {
+        Procedure::ReceiveSpreading => (
+            "Checks of Microsoft's validation guide for dynamic vRSS and VMMQ",
+            Some("The guide"),
+            "The guide's machine: 40 CPUs, a card of 40 Gbit/s, 16 entries. Its figures are a reference, not a target.",
+        ),
+        Procedure::Cni => (
+            "Checks of the CNI specification, sections 2 and 3",
+            None,
+            "Each check has containers of its own, in the node whose network was measured. A check that cannot be made is of a command \
+             that the network's version does not have, or that its configuration disables.",
+        ),
     };
     let mut table = Table::new(title, "Check");
-    table.columns = ["Verdict", "Expected", "Seen", "The guide"].map(|head| Column::text(Label::new(head))).to_vec();
+    let heads = ["Verdict", "Expected", "Seen"].into_iter().chain(published);
+    table.columns = heads.map(|head| Column::text(Label::new(head))).collect();
     let row = |check: &Check| {
-        let published = if check.published.is_empty() { "-" } else { &check.published };
-        let cells = [&check.verdict.to_string(), &check.what, &check.seen, published].map(Cell::text).to_vec();
+        let mut cells = [&check.verdict.to_string(), &check.what, &check.seen].map(Cell::text).to_vec();
+        if published.is_some() {
+            cells.push(Cell::text(if check.published.is_empty() { "-" } else { &check.published }));
+        }
         Row { label: check.name.clone(), unit: None, cells }
     };
     table.rows = checks.iter().map(row).collect();
-    table.notes = vec![
-        "The guide's machine: 40 CPUs, a card of 40 Gbit/s, 16 entries. Its figures are a reference, not a target."
-            .to_owned(),
-    ];
+    table.notes = vec![note.to_owned()];
     table
 }
 

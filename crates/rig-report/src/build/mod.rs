@@ -15,6 +15,7 @@ mod headline;
 mod latency;
 pub(crate) mod layers;
 mod netperf;
+mod operations;
 mod overview;
 mod phases;
 mod results;

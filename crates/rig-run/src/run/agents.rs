@@ -4,8 +4,9 @@
 //! testbed's namespaces.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
+use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail};
 use rig_cli::exit::in_words;
@@ -13,13 +14,13 @@ use rig_facts::flame::{FoldedStacks, HERTZ};
 use rig_facts::programme::Command;
 use rig_facts::record::{AgentRecord, CommandRecord, DutRecord, NodeRecord, Profile};
 use rig_stats::series::Track;
-use rig_suite::suite::{ALONE, DatapathSetup, Scenario, asked, server};
+use rig_suite::suite::{ALONE, DatapathSetup, Scenario, Traffic, asked, server};
 use rig_sys::clock::{monotonic_ns, own_cpu_ns};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::protocol::{Description, Reading};
 use rig_testbed::datapath::{self, Counters, DatapathRegistry, Missing, Services, Site, Starting};
 use rig_testbed::host::{Host, StackSampling};
-use rig_testbed::topology::Layout;
+use rig_testbed::topology::{Family, Layout};
 use rig_testbed::{LostPeer, Placement, Testbed};
 use serde_json::Value;
 
@@ -234,6 +235,35 @@ impl Agents {
             testbed.check_networks().context("before the load")?;
         }
         Ok(Self(agents))
+    }
+
+    /// The addresses that they have given containers, by `node/container`, on a path that leaves that to them.
+    ///
+    /// # Errors
+    /// When an agent does not tell, or an end of a load was given none of the testbed's family.
+    pub fn addresses(&self, scenario: &Scenario) -> Result<BTreeMap<String, Vec<IpAddr>>> {
+        let topology = &scenario.topology;
+        let mut given = BTreeMap::new();
+        if !topology.path().addresses_are_given() {
+            return Ok(given);
+        }
+        for agent in &self.0 {
+            given.extend(agent.process.borrow_mut().describe()?.state.addresses);
+        }
+        let is_ipv6 = topology.family() == Family::Ipv6;
+        for end in scenario.traffic.endpoints().chain(scenario.under.iter().flat_map(Traffic::endpoints)) {
+            let of_end = given.get(&end.to_string()).map_or(&[][..], Vec::as_slice);
+            if !of_end.iter().any(|address| address.is_ipv6() == is_ipv6) {
+                let got: Vec<String> = of_end.iter().map(ToString::to_string).collect();
+                let got = if got.is_empty() { "none".to_owned() } else { got.join(", ") };
+                bail!(
+                    "{end} was given no address of {}, which the testbed asks for, but {got}: configure the network for both, or give \
+                     the testbed another family",
+                    if is_ipv6 { "IPv6" } else { "IPv4" }
+                );
+            }
+        }
+        Ok(given)
     }
 
     /// Without any.

@@ -37,7 +37,7 @@ impl<'a> WorkerPlacement<'a> {
         let Self { testbed, loaded, .. } = self;
         let port = if background { BACKGROUND_PORT } else { PORT };
         let pairs = traffic.pairs.iter().map(|(from, to)| {
-            let address = testbed.topology().address(to).with_context(|| format!("find the address of {to}"))?;
+            let address = testbed.address(to).with_context(|| format!("find the address of {to}"))?;
             let address = (address, port).into();
             let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
             let [listening, connecting] =

@@ -527,6 +527,7 @@ impl Trials {
             testbed.route_pools().context("route to the packets' own addresses")?;
         }
         let agents = Agents::attach(scenario, &testbed, self.datapaths)?;
+        testbed.note_addresses(agents.addresses(scenario)?);
         Ok((testbed, agents))
     }
 }

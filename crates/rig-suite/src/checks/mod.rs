@@ -2,6 +2,7 @@
 //!
 //! Claims compare figures of several trials, with their uncertainty; a check asks what happened in one.
 
+pub mod cni;
 pub mod spreading;
 
 use std::fmt;
@@ -16,6 +17,8 @@ use serde::{Deserialize, Serialize};
 pub enum Procedure {
     /// Microsoft's validation guide for dynamic vRSS and VMMQ.
     ReceiveSpreading,
+    /// What the specification of the Container Network Interface (CNI) asks of plug-ins.
+    Cni,
 }
 
 /// One check of a procedure.
@@ -59,6 +62,7 @@ impl Procedure {
     pub fn asks(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::ReceiveSpreading => (spreading::SPREADER, &spreading::PHASES),
+            Self::Cni => (cni::CNI, &cni::PHASES),
         }
     }
 
@@ -66,6 +70,7 @@ impl Procedure {
     pub fn judge(self, trials: &[TrialRecord]) -> Vec<Check> {
         let of = |trial| match self {
             Self::ReceiveSpreading => spreading::judge(trial),
+            Self::Cni => cni::judge(trial),
         };
         let mut all = trials.iter().map(of);
         let mut checks = all.next().unwrap_or_default();

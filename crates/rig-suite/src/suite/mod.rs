@@ -1,6 +1,7 @@
 //! Suite files: TOML in, one validated value out that nothing checks again.
 
 mod before;
+mod cni;
 mod datapaths;
 mod file;
 mod full_speed;
@@ -29,6 +30,7 @@ use rig_facts::programme::{LIMIT_WINDOW, Programme};
 use rig_facts::record::{PreTrialCommand, SearchedRate};
 pub use rig_facts::requested_load::{Exchange, Message, PacketLoad, RequestedLoad, TcpExchange};
 
+pub use self::cni::CniNetwork;
 pub use self::datapaths::{ALONE, DatapathSetup, asked, server, shown};
 pub use self::packets::{BenchmarkPlan, PacketThreads, PacketTraffic, PortOf, SearchPlan, at_port, at_rate, opening};
 pub use self::schema::schema;
@@ -48,7 +50,7 @@ use crate::checks::Procedure;
 use crate::pairs::PAIRS;
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 9] = [
+const BUILT_IN: [(&str, &str); 10] = [
     ("layers", include_str!("../../../../suites/layers.toml")),
     ("namespaces", include_str!("../../../../suites/namespaces.toml")),
     ("latency", include_str!("../../../../suites/latency.toml")),
@@ -58,6 +60,7 @@ const BUILT_IN: [(&str, &str); 9] = [
     ("spreading", include_str!("../../../../suites/spreading.toml")),
     ("rfc2544", include_str!("../../../../suites/rfc2544.toml")),
     ("mlrsearch", include_str!("../../../../suites/mlrsearch.toml")),
+    ("cni", include_str!("../../../../suites/cni.toml")),
 ];
 
 /// What a trial takes besides its load, about: two nodes, a few workers, a debug build on two CPUs.
@@ -510,7 +513,7 @@ impl Suite {
                 )),
             }
         })?;
-        Self::parse(&file, &text)
+        Self::parse(&file, &cni::with_files(&file, text)?)
     }
 
     /// Reads and validates the text of a suite file; `file` is its name for messages.

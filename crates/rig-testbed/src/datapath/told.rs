@@ -1,6 +1,7 @@
 //! What an agent tells of itself: values that stay in records.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -50,6 +51,9 @@ pub struct State {
     pub memory_bytes: Option<u64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<ServiceState>,
+    /// Those that it has given containers, by `node/container`, where it does.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub addresses: BTreeMap<String, Vec<IpAddr>>,
     /// What else it tells, by name.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub more: Map<String, Value>,

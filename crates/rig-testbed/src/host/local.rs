@@ -15,6 +15,7 @@ use rig_sys::piped::PipedProcess;
 use rig_sys::probe;
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
 
+use super::containers;
 use super::environment::environment;
 use super::interfaces::interfaces;
 use super::{
@@ -210,7 +211,11 @@ impl Host for Local {
 
     fn start(&self, space: &str, program: &Program) -> Result<PipedProcess> {
         let namespace = self.namespace(space)?;
-        spawn(in_namespace(&mut self.command(program)?, &namespace.ns))
+        let mut command = self.command(program)?;
+        if let Some(node) = self.nodes.nodes().iter().find(|node| node.name() == space) {
+            containers::tell(&mut command, node.namespaces())?;
+        }
+        spawn(in_namespace(&mut command, &namespace.ns))
     }
 
     fn start_beside(&self, program: &Program) -> Result<PipedProcess> {

@@ -11,6 +11,7 @@
 
 mod arrange;
 mod clock;
+mod containers;
 mod environment;
 mod group;
 mod interfaces;
@@ -32,6 +33,7 @@ use rig_sys::probe;
 use serde::{Deserialize, Serialize};
 
 pub use clock::ClockOffset;
+pub use containers::container_namespaces;
 pub use environment::{Build, Environment, environment};
 pub use group::{HostGroup, HostOfNode};
 pub use interfaces::{HostInterface, cards};
@@ -115,7 +117,8 @@ pub trait Host: fmt::Debug {
     /// [`NetworkFault`](crate::preflight::NetworkFault), with the first that is not reached or that receives what is not for it.
     fn check_networks(&self, containers: &[ReachableContainer], payload: u32) -> Result<()>;
 
-    /// Starts a program in a namespace of a node. It dies with the host's program.
+    /// Starts a program in a namespace of a node. It dies with the host's program. One in the node's own namespace finds those of the
+    /// node's containers ([`container_namespaces`]).
     fn start(&self, space: &str, program: &Program) -> Result<PipedProcess>;
 
     /// As [`Self::start`], in the host's own network namespace, beside all nodes.

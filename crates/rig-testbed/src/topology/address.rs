@@ -93,8 +93,12 @@ impl Topology {
         Some((node, Some(self.nodes[node].containers.iter().position(|c| c == name)?)))
     }
 
-    /// The address at which load reaches `endpoint`.
+    /// The address at which load reaches `endpoint`; none where the path's datapath gives it one
+    /// ([`Testbed::address`](crate::Testbed::address)).
     pub fn address(&self, endpoint: &Endpoint) -> Option<IpAddr> {
+        if self.path.addresses_are_given() {
+            return None;
+        }
         match self.place_of(endpoint)? {
             (node, None) => Some(self.node_address(node).addr()),
             (node, Some(container)) => Some(self.container_address(node, container).addr()),

@@ -50,6 +50,12 @@ pub struct RunArgs {
     /// Over this path, e.g. vxlan (suites of one: rfc2544)
     #[arg(long, value_name = "PATH")]
     pub path: Option<String>,
+    /// This CNI network (suite cni)
+    #[arg(long, value_name = "FILE")]
+    pub conflist: Option<PathBuf>,
+    /// Where its plug-ins are [default: /opt/cni/bin and the like]
+    #[arg(long, value_name = "DIR", requires = "conflist", hide_short_help = true)]
+    pub bin: Vec<PathBuf>,
     /// Measure for this long in each trial, e.g. 5s
     #[arg(long, value_name = "SPAN")]
     pub window: Option<Span>,

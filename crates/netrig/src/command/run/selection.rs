@@ -1,13 +1,14 @@
 //! What the command line asks for.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, ExitContext, Failure};
+use rig_cni::Conflist;
 use rig_facts::layers::Map;
 use rig_facts::record::PreTrialCommand;
-use rig_suite::suite::{Repeat, Suite, Timing};
+use rig_suite::suite::{CniNetwork, Repeat, Suite, Timing};
 
 use super::super::compare::ReferenceRun;
 use super::super::output::Output;
@@ -19,7 +20,18 @@ pub struct Selection {
     pub suite: Suite,
     /// As asked for; the schedule may have another one.
     pub timing: Timing,
-    /// The map from functions to layers, where costs by layer are asked for.
+    /// The network of a file, with plug-ins in these folders.
+fn network(file: &Path, folders: &[PathBuf]) -> Result<CniNetwork, Failure> {
+    let of_file = |error: anyhow::Error| error.context(file.display().to_string());
+    let text = rig_cli::mistakes::read_text(file);
+    let conflist = text.with_context(|| format!("read {}", file.display())).or_exit(Exit::BadInput)?;
+    let read = Conflist::parse(&conflist).map_err(|error| of_file(error.into())).or_exit(Exit::BadInput)?;
+    let folders = folders.iter().map(std::path::absolute).collect::<Result<_, _>>();
+    let folders = folders.context("find the folder of --bin").or_exit(Exit::BadInput)?;
+    Ok(CniNetwork { conflist, plugins: read.plugins.into_iter().map(|plugin| plugin.name).collect(), folders })
+}
+
+/// The map from functions to layers, where costs by layer are asked for.
     pub layers: Option<Map>,
     /// Whether a claim that does not hold is an error.
     pub gate: bool,
@@ -33,6 +45,9 @@ impl Selection {
         let mut suite = Suite::load(&args.suite)?;
         if let Some(path) = &args.path {
             suite = suite.over(path)?;
+        }
+        if let Some(file) = &args.conflist {
+            suite = suite.of_network(&network(file, &args.bin)?)?;
         }
         suite.check_datapaths(rig_datapaths::ALL)?;
         if !args.only.is_empty() {

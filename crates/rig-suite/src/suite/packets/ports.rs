@@ -116,6 +116,13 @@ fn remote(traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>, lane: 
 
 /// Whether the path can carry the load; else why not, and what to do.
 pub(in crate::suite) fn check_path(traffic: &PacketTraffic, topology: &Topology) -> Result<(), LoadError> {
+    if topology.path().addresses_are_given() {
+        return error(
+            &["kind"],
+            format!("packets over path {}", topology.path()),
+            "its interfaces and addresses are not known before they are there: choose a load over sockets, for instance tcp-stream",
+        );
+    }
     check_frame(traffic, topology)?;
     let queues = topology.wire().map_or(1, |wire| wire.queues);
     match (topology.path(), traffic.workers) {

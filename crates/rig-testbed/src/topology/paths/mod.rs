@@ -3,6 +3,7 @@
 
 mod balancer;
 mod bridge;
+mod cni;
 mod colocated;
 mod direct;
 mod etun;
@@ -15,6 +16,7 @@ mod raw;
 mod requirements;
 mod routed;
 mod three;
+mod veth;
 mod vrouter;
 mod vxlan;
 
@@ -38,6 +40,8 @@ const REGISTRY: &[&dyn Definition] = &[
     &bridge::Bridge,
     &macvlan::Macvlan,
     &colocated::Colocated,
+    &veth::Veth,
+    &cni::Cni,
     &vxlan::Vxlan,
     &vrouter::Vrouter,
     &routed::Routed,
@@ -141,6 +145,11 @@ pub(crate) trait Definition: Sync {
         (self.layout() == Layout::Dut).then(|| self.name())
     }
 
+    /// Whether its datapath gives containers their interfaces and addresses, which are not known before it is at work.
+    fn addresses_are_given(&self) -> bool {
+        false
+    }
+
     /// Whether packets to servers come from addresses of the DUT ([`Topology::local_pool`]), not from their clients'.
     fn has_local_addresses(&self) -> bool {
         self.layout() == Layout::Dut
@@ -157,9 +166,10 @@ impl Path {
         REGISTRY.iter().map(|definition| Self(*definition))
     }
 
-    /// The paths that join two nodes, or containers of one, without a device under test.
+    /// The paths that join two nodes, or containers of one, without a device under test, and that netrig itself lays out to the last
+    /// address.
     pub fn plain() -> impl Iterator<Item = Self> + Clone {
-        Self::all().filter(|path| !path.is_of_three())
+        Self::all().filter(|path| !path.is_of_three() && !path.addresses_are_given())
     }
 
     /// What a message names where there are to be more than two nodes, none of which is between the others.
@@ -212,6 +222,11 @@ impl Path {
     /// The datapath without which its nodes carry nothing: of the DUT, where there is one, of all nodes otherwise.
     pub fn datapath(self) -> Option<&'static str> {
         self.0.datapath()
+    }
+
+    /// Whether its datapath gives containers their interfaces and addresses, which are not known before it is at work.
+    pub fn addresses_are_given(self) -> bool {
+        self.0.addresses_are_given()
     }
 
     /// Whether packets to servers come from addresses of the DUT.

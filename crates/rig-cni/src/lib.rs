@@ -1,0 +1,19 @@
+//! The runtime's side of the Container Network Interface (CNI 0.3.0 to 1.1.0, SPEC.md of containernetworking/cni): network
+//! configurations, plug-ins called one after the other, results. It knows no testbed: who calls it is in the namespaces in which the
+//! plug-ins shall work, and has made those of the containers.
+
+#![forbid(unsafe_code)]
+
+mod cache;
+mod conflist;
+mod invoke;
+mod result;
+mod runtime;
+mod version;
+
+pub use cache::ResultCache;
+pub use conflist::{Conflist, ConflistError, PluginConf};
+pub use invoke::{Command, Failure, PluginFailure, find_plugin};
+pub use result::{AddResult, Interface, IpConfig, PluginError, Route};
+pub use runtime::{Attachment, Call, Operation, Runtime, default_folders};
+pub use version::Version;

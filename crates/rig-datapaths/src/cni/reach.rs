@@ -1,0 +1,93 @@
+//! Whether a container is reached, and how soon.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rig_sys::netns::NetNs;
+
+/// RFC 862; every container is a namespace of its own, so that it is always free.
+const PORT: u16 = 7;
+/// How often a datagram is sent while none is answered.
+const AGAIN: Duration = Duration::from_millis(1);
+/// How long one is sent in vain.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Answers what comes to a container, from before it has an interface on.
+#[derive(Debug)]
+pub(super) struct Echo {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Echo {
+    /// # Errors
+    /// When the port cannot be opened.
+    pub(super) fn open(namespace: &NetNs) -> Result<Self> {
+        // Where the kernel has IPv6, a socket of it hears both.
+        let socket = namespace.run(|| {
+            UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT)).or_else(|_| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)))
+        })?;
+        let socket = socket.with_context(|| format!("open port {PORT} in a container"))?;
+        socket.set_read_timeout(Some(Duration::from_millis(20)))?;
+        let ends = Arc::new(AtomicBool::new(false));
+        let ended = ends.clone();
+        let answer = move || {
+            let mut bytes = [0; 16];
+            while !ended.load(Ordering::Relaxed) {
+                if let Ok((length, from)) = socket.recv_from(&mut bytes) {
+                    let _ = socket.send_to(&bytes[..length], from);
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("echo".into()).spawn(answer).context("start a thread")?;
+        Ok(Self { ends, thread: Some(thread) })
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What asks from a container.
+#[derive(Debug)]
+pub(super) struct Prober {
+    socket: UdpSocket,
+}
+
+impl Prober {
+    /// In the namespace, for an address of the same family.
+    ///
+    /// # Errors
+    /// When no socket can be opened.
+    pub(super) fn open(namespace: &NetNs, to: IpAddr) -> Result<Self> {
+        let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = namespace.run(|| UdpSocket::bind((any, 0)))?.context("open a port in a container")?;
+        socket.set_read_timeout(Some(AGAIN))?;
+        Ok(Self { socket })
+    }
+
+    /// When the first answer came; `None` where there is none in [`PATIENCE`].
+    pub(super) fn first_answer(&self, to: IpAddr) -> Option<Instant> {
+        let (began, to) = (Instant::now(), SocketAddr::new(to, PORT));
+        let mut bytes = [0; 16];
+        while began.elapsed() < PATIENCE {
+            // While there is no route, none is sent.
+            if self.socket.send_to(b"netrig", to).is_err() {
+                thread::sleep(AGAIN);
+            }
+            if self.socket.recv_from(&mut bytes).is_ok_and(|(_, from)| from == to) {
+                return Some(Instant::now());
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,122 @@
+//! How long containers take to come and go, of a scenario that has a CNI network do it.
+
+use rig_stats::units::counted;
+use rig_suite::checks::cni::{OperationTimes, times};
+use rig_verdict::view::ScenarioView;
+
+use crate::document::{Block, Cell, Column, Label, Row, Table};
+
+/// Percentiles that are shown, with their heads.
+const SHOWN: [(f64, &str); 5] = [(0.5, "median"), (0.9, "90 %"), (0.95, "95 %"), (0.99, "99 %"), (1.0, "longest")];
+
+/// What all its trials have measured.
+pub(super) fn blocks(scenario: &ScenarioView) -> Vec<Block> {
+    let all = times(&scenario.trials);
+    if all.is_empty() {
+        return Vec::new();
+    }
+    vec![
+        Block::heading(2, "How long containers take to come and go"),
+        Block::Table(of_all(&all)),
+        Block::Table(of_each(&all)),
+    ]
+}
+
+fn columns() -> Vec<Column> {
+    let number = |head: &str| Column::number(Label::new(head), Some("ms"));
+    let count = Column::number(Label::new("containers"), None);
+    std::iter::once(count).chain(SHOWN.map(|(_, head)| number(head))).collect()
+}
+
+fn row(label: String, times: &[u64]) -> Row {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let count = Cell::number(sorted.len() as f64, 0);
+    let cell = |share: f64| match percentile(&sorted, share) {
+        Some(us) => Cell::number(us as f64 / 1e3, 1),
+        None => Cell::missing("too few containers for this percentile"),
+    };
+    Row { label, unit: None, cells: std::iter::once(count).chain(SHOWN.map(|(share, _)| cell(share))).collect() }
+}
+
+/// The nearest rank; `None` where so few cannot have one of its own beyond it.
+fn percentile(sorted: &[u64], share: f64) -> Option<u64> {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    let enough = share >= 1.0 || sorted.len() as f64 * (1.0 - share) >= 1.0;
+    sorted.get(rank.checked_sub(1)?).copied().filter(|_| enough)
+}
+
+/// Of whole operations, by how many containers there were at once.
+fn of_all(all: &[OperationTimes]) -> Table {
+    let mut table = Table::new("Time of a container, by how many come at once", "Operation");
+    table.columns = columns();
+    for one in all {
+        let at_once = if one.at_once == 1 { "alone".to_owned() } else { format!("{} at once", one.at_once) };
+        let operations = [
+            ("add", &one.add_us),
+            ("add to first packet", &one.first_packet_us),
+            ("check", &one.check_us),
+            ("delete", &one.del_us),
+        ];
+        for (name, times) in operations.into_iter().filter(|(_, times)| !times.is_empty()) {
+            table.rows.push(row(format!("{name}, {at_once}"), times));
+        }
+    }
+    table.notes.push(
+        "Of each container from the begin of its own operation on; to the first packet, until a datagram from another container, sent each \
+         millisecond, was answered."
+            .to_owned(),
+    );
+    for one in all.iter().filter(|one| one.at_once > 1) {
+        let longest = |times: &[u64]| times.iter().max().map_or(0.0, |us| *us as f64 / 1e6);
+        table.notes.push(format!(
+            "{} at once were all added in {:.2} s and all deleted in {:.2} s{}.",
+            one.at_once,
+            longest(&one.all_added_us),
+            longest(&one.all_deleted_us),
+            if one.rounds > 1 { ", in the longest of their rounds" } else { "" }
+        ));
+    }
+    for one in all {
+        let failed = one.failed.iter().map(|(what, count)| format!("{what}: {count}")).collect::<Vec<_>>().join(", ");
+        if !failed.is_empty() {
+            let of = counted(one.at_once as usize, "container", "containers");
+            table.notes.push(format!("With {of} at once these failed: {failed}. {}", one.why.join("; ")));
+        }
+        if !one.shared_addresses.is_empty() {
+            table.notes.push(format!("Two containers had the same address: {}.", one.shared_addresses.join(", ")));
+        }
+    }
+    table
+}
+
+/// Of each plug-in, where containers come alone.
+fn of_each(all: &[OperationTimes]) -> Table {
+    let mut table = Table::new("Time of each plug-in, containers coming alone", "Plug-in");
+    table.columns = columns();
+    let alone = all.iter().find(|one| one.at_once == 1).or(all.first());
+    for (plugin, commands) in alone.into_iter().flat_map(|one| &one.plugins) {
+        for command in ["add", "check", "del"] {
+            if let Some(times) = commands.get(command) {
+                table.rows.push(row(format!("{plugin}, {}", command.to_uppercase()), times));
+            }
+        }
+    }
+    table.notes.push("What a plug-in has another one do, such as for addresses, is part of its time.".to_owned());
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_need_enough_values_beyond_them() {
+        let values: Vec<u64> = (1..=20).collect();
+        assert_eq!(percentile(&values, 0.5), Some(10));
+        assert_eq!(percentile(&values, 0.9), Some(18));
+        assert_eq!(percentile(&values, 0.99), None);
+        assert_eq!(percentile(&values, 1.0), Some(20));
+        assert_eq!(percentile(&[], 0.5), None);
+    }
+}
