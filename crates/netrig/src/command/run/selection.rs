@@ -20,18 +20,7 @@ pub struct Selection {
     pub suite: Suite,
     /// As asked for; the schedule may have another one.
     pub timing: Timing,
-    /// The network of a file, with plug-ins in these folders.
-fn network(file: &Path, folders: &[PathBuf]) -> Result<CniNetwork, Failure> {
-    let of_file = |error: anyhow::Error| error.context(file.display().to_string());
-    let text = rig_cli::mistakes::read_text(file);
-    let conflist = text.with_context(|| format!("read {}", file.display())).or_exit(Exit::BadInput)?;
-    let read = Conflist::parse(&conflist).map_err(|error| of_file(error.into())).or_exit(Exit::BadInput)?;
-    let folders = folders.iter().map(std::path::absolute).collect::<Result<_, _>>();
-    let folders = folders.context("find the folder of --bin").or_exit(Exit::BadInput)?;
-    Ok(CniNetwork { conflist, plugins: read.plugins.into_iter().map(|plugin| plugin.name).collect(), folders })
-}
-
-/// The map from functions to layers, where costs by layer are asked for.
+    /// The map from functions to layers, where costs by layer are asked for.
     pub layers: Option<Map>,
     /// Whether a claim that does not hold is an error.
     pub gate: bool,
@@ -103,6 +92,17 @@ impl Length {
 pub fn before(words: &[String]) -> Vec<PreTrialCommand> {
     let one = |[node, command]: &[String; 2]| PreTrialCommand { node: node.clone(), command: command.clone() };
     words.as_chunks().0.iter().map(one).collect()
+}
+
+/// The network of a file, with plug-ins in these folders.
+fn network(file: &Path, folders: &[PathBuf]) -> Result<CniNetwork, Failure> {
+    let of_file = |error: anyhow::Error| error.context(file.display().to_string());
+    let text = rig_cli::mistakes::read_text(file);
+    let conflist = text.with_context(|| format!("read {}", file.display())).or_exit(Exit::BadInput)?;
+    let read = Conflist::parse(&conflist).map_err(|error| of_file(error.into())).or_exit(Exit::BadInput)?;
+    let folders = folders.iter().map(std::path::absolute).collect::<Result<_, _>>();
+    let folders = folders.context("find the folder of --bin").or_exit(Exit::BadInput)?;
+    Ok(CniNetwork { conflist, plugins: read.plugins.into_iter().map(|plugin| plugin.name).collect(), folders })
 }
 
 /// The map from functions to layers, where costs by layer are asked for.
