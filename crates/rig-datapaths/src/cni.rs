@@ -27,8 +27,10 @@ use self::operations::AtOnce;
 use crate::arguments::{self, NoArguments};
 
 /// How long a plug-in may take where nothing is said: what takes longer is taken to hang.
-const TIME_LIMIT: Duration = Duration::from_secs(20);
-const TIME_LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(50);
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+const TIME_LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(120);
+/// A hundred containers at once wait for each other's locks, in each plug-in of a chain.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 pub(crate) struct Cni;
@@ -126,6 +128,10 @@ impl Datapath for Cni {
             AT_ONCE => read_settings::<AtOnce>(arguments)?.check(),
             _ => read_settings::<NoArguments>(arguments).map(drop),
         }
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
     }
 
     fn process(&self) -> Process<'_> {

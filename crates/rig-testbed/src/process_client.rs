@@ -195,20 +195,30 @@ fn wait_for(life: &mut dyn ProcessHandle, time_limit: Duration) -> io::Result<Op
 
 /// A process's standard output, which is not waited for without end.
 #[derive(Debug)]
-pub(crate) struct Output(File);
+pub(crate) struct Output {
+    file: File,
+    patience: Duration,
+}
+
+impl Output {
+    /// That is waited for so long.
+    pub(crate) fn new(stdout: OwnedFd, patience: Duration) -> Self {
+        Self { file: stdout.into(), patience }
+    }
+}
 
 impl From<OwnedFd> for Output {
     fn from(stdout: OwnedFd) -> Self {
-        Self(stdout.into())
+        Self::new(stdout, TIMEOUT)
     }
 }
 
 impl Read for Output {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let time_limit = Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
-        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&time_limit))? {
-            0 => Err(silence(TIMEOUT)),
-            _ => self.0.read(buffer),
+        let time_limit = Timespec { tv_sec: self.patience.as_secs() as i64, tv_nsec: 0 };
+        match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&time_limit))? {
+            0 => Err(silence(self.patience)),
+            _ => self.file.read(buffer),
         }
     }
 }

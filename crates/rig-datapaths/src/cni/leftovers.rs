@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use rig_sys::netlink::Netlink;
@@ -23,6 +25,11 @@ const RULES: [(&str, &[&str]); 4] = [
 
 /// Folders with what plug-ins keep.
 const FOLDERS: [&str; 3] = ["/var/lib/cni", "/etc/cni", "/run"];
+/// Where the agent has namespaces, which are not the plug-ins'.
+const NAMESPACES: &str = "/run/netns";
+/// How long what has no namespace any more may take to go: the kernel takes it down in the background.
+const SETTLING: Duration = Duration::from_secs(3);
+const STEP: Duration = Duration::from_millis(20);
 
 impl Inventory {
     /// # Errors
@@ -47,7 +54,7 @@ impl Inventory {
         for (program, arguments) in RULES {
             // One that is not there has made no rules.
             let Ok(text) = node::output(program, arguments, "") else { continue };
-            lines.extend(rules(program, &text));
+            lines.extend(rules(program, &text).filter(|line| !is_told_twice(line)));
         }
         for folder in FOLDERS {
             files(Path::new(folder), &mut lines);
@@ -55,12 +62,34 @@ impl Inventory {
         Ok(Self(lines))
     }
 
+    /// What has come since, and what has gone, in words; nothing where all is as it was. What is on its way out is waited for.
+    ///
+    /// # Errors
+    /// As [`Self::take`].
+    pub(super) fn changes(&self) -> Result<Vec<String>> {
+        let begun = Instant::now();
+        loop {
+            let differences = Self::take()?.differences(self);
+            if differences.is_empty() || begun.elapsed() > SETTLING {
+                return Ok(differences);
+            }
+            thread::sleep(STEP);
+        }
+    }
+
     /// What has come since `earlier`, and what has gone, in words; nothing where all is as it was.
-    pub(super) fn differences(&self, earlier: &Self) -> Vec<String> {
+    fn differences(&self, earlier: &Self) -> Vec<String> {
         let come = self.0.difference(&earlier.0).map(|line| format!("left: {line}"));
         let gone = earlier.0.difference(&self.0).map(|line| format!("gone: {line}"));
         come.chain(gone).collect()
     }
+}
+
+/// Tables of iptables that nftables has, which nft lists beside iptables-save.
+fn is_told_twice(line: &str) -> bool {
+    let table = line.strip_prefix("nft, table ").and_then(|rest| rest.split(':').next()).unwrap_or_default();
+    let (family, name) = table.split_once(' ').unwrap_or_default();
+    matches!(family, "ip" | "ip6") && matches!(name, "filter" | "nat" | "mangle" | "raw" | "security")
 }
 
 /// The rules of a listing, without what counts packets and without the time of the listing.
@@ -68,7 +97,7 @@ fn rules<'t>(program: &'t str, text: &'t str) -> impl Iterator<Item = String> + 
     let mut table = "";
     text.lines().filter_map(move |line| {
         let line = line.trim();
-        if line.starts_with('*') || line.starts_with("table ") || line.starts_with("chain ") {
+        if line.starts_with('*') || line.starts_with("table ") {
             table = line.trim_end_matches(" {");
         }
         let without_counters = line.split(" [").next().unwrap_or(line).trim();
@@ -84,6 +113,7 @@ fn files(folder: &Path, lines: &mut BTreeSet<String>) {
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
         let is_shared = name == "lock" || name.ends_with(".lock") || name.starts_with("last_reserved_ip");
         match entry.file_type() {
+            Ok(_) if path == Path::new(NAMESPACES) => {}
             Ok(kind) if kind.is_dir() => files(&path, lines),
             Ok(_) if !is_shared => {
                 lines.insert(format!("file {}", path.display()));
@@ -108,6 +138,13 @@ mod tests {
             of(text)[1..],
             ["iptables-save, *nat: :PREROUTING ACCEPT", "iptables-save, *nat: -A PREROUTING -j CNI"]
         );
+    }
+
+    #[test]
+    fn tables_of_iptables_are_told_once() {
+        let text = "table ip nat {\n\tchain CNI {\n\t\tcounter packets 3 accept\n\t}\n}\ntable inet own {\n\tchain in {\n\t}\n}\n";
+        let told: Vec<String> = rules("nft", text).filter(|line| !is_told_twice(line)).collect();
+        assert_eq!(told, ["nft, table inet own: table inet own {", "nft, table inet own: chain in {"]);
     }
 
     #[test]

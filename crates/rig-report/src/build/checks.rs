@@ -7,7 +7,6 @@ use rig_suite::checks::spreading::{Simulated, SpreaderTrial};
 use rig_suite::checks::{Check, Procedure, Verdict};
 use rig_verdict::view::{RunView, ScenarioView};
 
-use super::operations;
 use super::phases::stretches;
 use crate::document::{
     Axis, Block, Cell, Chart, Column, Label, Line, Row, StripRow, StripSpan, Strips, Table, TimelineChart,
@@ -27,7 +26,7 @@ pub(super) fn blocks(view: &RunView) -> Vec<Block> {
                 blocks.extend(charts(scenario));
                 blocks.extend(simulated(scenario));
             }
-            Procedure::Cni => blocks.extend(operations::blocks(scenario)),
+            Procedure::Cni => {}
         }
     }
     blocks

@@ -155,6 +155,7 @@ fn lead(view: &RunView) -> Vec<Block> {
     blocks.extend(benchmark::tables(view));
     let trials = view.scenarios.iter().flat_map(|scenario| &scenario.trials);
     blocks.extend(accounting::cost_by_itself(trials).map(Block::paragraph));
+    blocks.extend(operations::blocks(view));
     blocks.extend(checks::not_passed(view));
     // A run with sampled stacks was made for this.
     blocks.extend(layers::blocks(view));

@@ -1,42 +1,41 @@
 //! How long containers take to come and go, of a scenario that has a CNI network do it.
 
 use rig_stats::units::counted;
+use rig_suite::checks::Procedure;
 use rig_suite::checks::cni::{OperationTimes, times};
-use rig_verdict::view::ScenarioView;
+use rig_verdict::view::RunView;
 
 use crate::document::{Block, Cell, Column, Label, Row, Table};
 
 /// Percentiles that are shown, with their heads.
-const SHOWN: [(f64, &str); 5] = [(0.5, "median"), (0.9, "90 %"), (0.95, "95 %"), (0.99, "99 %"), (1.0, "longest")];
+const SHOWN: [(f64, &str); 4] = [(0.5, "p50"), (0.95, "p95"), (0.99, "p99"), (1.0, "longest")];
 
-/// What all its trials have measured.
-pub(super) fn blocks(scenario: &ScenarioView) -> Vec<Block> {
-    let all = times(&scenario.trials);
-    if all.is_empty() {
-        return Vec::new();
+/// Of all scenarios that have measured it.
+pub(super) fn blocks(view: &RunView) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    for scenario in view.scenarios.iter().filter(|scenario| scenario.checks == Some(Procedure::Cni)) {
+        let all = times(&scenario.trials);
+        if !all.is_empty() {
+            blocks.push(Block::heading(2, "How long containers take to come and go"));
+            blocks.push(Block::Table(of_all(&all)));
+            blocks.push(Block::Table(of_each(&all)));
+        }
     }
-    vec![
-        Block::heading(2, "How long containers take to come and go"),
-        Block::Table(of_all(&all)),
-        Block::Table(of_each(&all)),
-    ]
+    blocks
 }
 
 fn columns() -> Vec<Column> {
-    let number = |head: &str| Column::number(Label::new(head), Some("ms"));
-    let count = Column::number(Label::new("containers"), None);
-    std::iter::once(count).chain(SHOWN.map(|(_, head)| number(head))).collect()
+    SHOWN.map(|(_, head)| Column::number(Label::new(head), None)).to_vec()
 }
 
-fn row(label: String, times: &[u64]) -> Row {
+fn row(operation: &str, times: &[u64]) -> Row {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
-    let count = Cell::number(sorted.len() as f64, 0);
-    let cell = |share: f64| match percentile(&sorted, share) {
+    let cell = |(share, _): (f64, &str)| match percentile(&sorted, share) {
         Some(us) => Cell::number(us as f64 / 1e3, 1),
         None => Cell::missing("too few containers for this percentile"),
     };
-    Row { label, unit: None, cells: std::iter::once(count).chain(SHOWN.map(|(share, _)| cell(share))).collect() }
+    Row { label: format!("{operation} ({})", times.len()), unit: None, cells: SHOWN.map(cell).to_vec() }
 }
 
 /// The nearest rank; `None` where so few cannot have one of its own beyond it.
@@ -48,23 +47,23 @@ fn percentile(sorted: &[u64], share: f64) -> Option<u64> {
 
 /// Of whole operations, by how many containers there were at once.
 fn of_all(all: &[OperationTimes]) -> Table {
-    let mut table = Table::new("Time of a container, by how many come at once", "Operation");
+    let mut table = Table::new("Time of a container (ms), by how many come at once", "Operation");
     table.columns = columns();
     for one in all {
         let at_once = if one.at_once == 1 { "alone".to_owned() } else { format!("{} at once", one.at_once) };
         let operations = [
             ("add", &one.add_us),
-            ("add to first packet", &one.first_packet_us),
+            ("first packet", &one.first_packet_us),
             ("check", &one.check_us),
             ("delete", &one.del_us),
         ];
         for (name, times) in operations.into_iter().filter(|(_, times)| !times.is_empty()) {
-            table.rows.push(row(format!("{name}, {at_once}"), times));
+            table.rows.push(row(&format!("{name}, {at_once}"), times));
         }
     }
     table.notes.push(
-        "Of each container from the begin of its own operation on; to the first packet, until a datagram from another container, sent each \
-         millisecond, was answered."
+        "In brackets how many containers. From the begin of the operation of each; the first packet from the begin of its ADD until a datagram of another \
+         container, one of which is sent each millisecond, is answered."
             .to_owned(),
     );
     for one in all.iter().filter(|one| one.at_once > 1) {
@@ -92,13 +91,13 @@ fn of_all(all: &[OperationTimes]) -> Table {
 
 /// Of each plug-in, where containers come alone.
 fn of_each(all: &[OperationTimes]) -> Table {
-    let mut table = Table::new("Time of each plug-in, containers coming alone", "Plug-in");
+    let mut table = Table::new("Time of each plug-in (ms), containers coming alone", "Plug-in");
     table.columns = columns();
     let alone = all.iter().find(|one| one.at_once == 1).or(all.first());
     for (plugin, commands) in alone.into_iter().flat_map(|one| &one.plugins) {
         for command in ["add", "check", "del"] {
             if let Some(times) = commands.get(command) {
-                table.rows.push(row(format!("{plugin}, {}", command.to_uppercase()), times));
+                table.rows.push(row(&format!("{plugin}, {}", command.to_uppercase()), times));
             }
         }
     }

@@ -25,6 +25,7 @@ mod site;
 mod told;
 
 use std::fmt;
+use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::Value;
@@ -32,6 +33,7 @@ use serde_json::Value;
 use self::process::AgentProcess;
 use self::protocol::{Description, Reading};
 use crate::host::Host;
+use crate::process_client::TIMEOUT;
 
 pub use crate::requirements::Missing;
 pub use process::SUBCOMMAND;
@@ -84,6 +86,11 @@ pub trait Datapath: fmt::Debug + Sync {
     /// The mistake.
     fn check_command(&self, _name: &str, _arguments: &Settings) -> Result<(), Mistake> {
         Ok(())
+    }
+
+    /// Longest time for an answer of its agents.
+    fn patience(&self) -> Duration {
+        TIMEOUT
     }
 
     /// What its process on a node is.

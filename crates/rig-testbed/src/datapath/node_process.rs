@@ -1,6 +1,7 @@
 //! Netrig at work on a node for a datapath: started through the node's host, and asked in lines.
 
 use std::io::Write;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rig_lines::{Client, Protocol};
@@ -18,7 +19,7 @@ pub(super) struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts netrig with these arguments on a node, and greets it without waiting for it.
+    /// Starts netrig with these arguments on a node, and greets it without waiting for it. Each answer may take as long as `patience`.
     ///
     /// # Errors
     /// When it cannot be started; [`LostPeer`](rig_lines::LostPeer) when it, or the host, cannot be spoken to.
@@ -28,12 +29,13 @@ impl NodeProcess {
         node: &str,
         arguments: &[&str],
         protocol: &Protocol,
+        patience: Duration,
     ) -> Result<Self> {
         let name = format!("{datapath} on {node}");
         let started = host.start(node, &Program::netrig(arguments));
         let PipedProcess { stdin, stdout, stderr, life } = started.with_context(|| format!("start {name}"))?;
         let stderr = StderrTail::of(stderr).context("start a thread")?;
-        let open = || Client::open(stdout.into(), stdin, protocol, env!("CARGO_PKG_VERSION"));
+        let open = || Client::open(Output::new(stdout, patience), stdin, protocol, env!("CARGO_PKG_VERSION"));
         Ok(Self { datapath, node: node.to_owned(), client: ProcessClient::open(name, life, Some(stderr), open)? })
     }
 

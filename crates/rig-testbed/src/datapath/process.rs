@@ -30,7 +30,8 @@ impl AgentProcess {
         settings: &Settings,
     ) -> Result<Self> {
         let name = datapath.name();
-        let mut process = NodeProcess::start(host, name, site.node(), &[SUBCOMMAND, name], &PROTOCOL)?;
+        let mut process =
+            NodeProcess::start(host, name, site.node(), &[SUBCOMMAND, name], &PROTOCOL, datapath.patience())?;
         process.client.begin(&Question::Attach { site: Box::new(site.clone()), settings: settings.clone() })?;
         Ok(Self { datapath, process })
     }

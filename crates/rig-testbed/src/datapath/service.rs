@@ -33,7 +33,8 @@ impl ServiceProcess {
         protocol: &Protocol,
         settings: &str,
     ) -> Result<Self> {
-        let mut process = NodeProcess::start(host, datapath.name(), site.node(), arguments, protocol)?;
+        let mut process =
+            NodeProcess::start(host, datapath.name(), site.node(), arguments, protocol, datapath.patience())?;
         process.client.begin(&Question::<()>::Start { settings: settings.to_owned() })?;
         Ok(Self(process))
     }
