@@ -109,6 +109,15 @@ pub const TESTS: &[Dependency] = &[
     NFTABLES,
     HAPROXY,
     Dependency {
+        what: "the plug-ins of CNI, and iptables, by which they translate addresses, for containers of tests",
+        is_there: || {
+            let folders = ["/usr/lib/cni", "/usr/libexec/cni"];
+            folders.iter().any(|folder| Path::new(folder).join("bridge").is_file())
+        },
+        debian: &["containernetworking-plugins", "iptables"],
+        fedora: &["containernetworking-plugins", "iptables-nft"],
+    },
+    Dependency {
         what: "gobgpd and gobgp, by which routers learn each other's containers in tests",
         is_there: || works(Command::new("gobgpd").arg("--version")) && works(Command::new("gobgp").arg("--help")),
         debian: &["gobgpd"],

@@ -41,7 +41,7 @@ Examples:
   netrig run layers --quick               a first look
   netrig run layers --label before        ... change something, and then:
   netrig run layers --against before
-  netrig run pairs --hosts hosts.toml     each host with each other one
+  netrig run cni --conflist FILE          any CNI network, plug-in by plug-in
 Status: 0 done, 1 worse than before, 2 bad input, 3 the machine lacks something,
 4 failed, 130 stopped. `netrig help run` tells more.";
 

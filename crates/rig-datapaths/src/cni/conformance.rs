@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use rig_cni::{AddResult, Attachment, Failure, Operation, PluginFailure, Runtime};
-use rig_sys::netlink::Netlink;
+use rig_sys::netlink::{InterfaceAddress, Netlink};
 use rig_testbed::UPLINK;
 use serde::Serialize;
 use serde_json::Value;
@@ -48,7 +48,7 @@ pub(super) fn conform(containers: &Containers) -> Result<Value> {
     tests.first_container()?;
     tests.without_result()?;
     tests.without_namespace()?;
-    tests.into_nothing()?;
+    tests.nowhere()?;
     tests.at_once()?;
     tests.garbage()?;
     tests.status();
@@ -101,7 +101,7 @@ impl Tests<'_> {
             "C01",
             "ADD succeeds, and its result names the container's interface and addresses as they are",
             match &added.outcome {
-                Ok(result) => as_told(&guest, result)?,
+                Ok(result) => is_as_told(&guest, result)?,
                 Err(failure) => (false, failure.to_string()),
             },
         );
@@ -188,7 +188,7 @@ impl Tests<'_> {
     }
 
     /// A container that is not there.
-    fn into_nothing(&mut self) -> Result<()> {
+    fn nowhere(&mut self) -> Result<()> {
         let before = Inventory::take()?;
         let nowhere = Attachment::new("nowhere", "/run/netns/nowhere", UPLINK);
         let added = self.runtime().add(&nowhere);
@@ -315,7 +315,7 @@ fn after<T>(added: Result<(), PluginFailure>, operation: &Operation<T>) -> (bool
 }
 
 /// Whether the container is as its result has it.
-fn as_told(guest: &Guest, result: &AddResult) -> Result<(bool, String)> {
+fn is_as_told(guest: &Guest, result: &AddResult) -> Result<(bool, String)> {
     let netlink = Netlink::open(guest.namespace()?)?;
     let Some(told) = result.inside().find(|interface| interface.name == UPLINK) else {
         return Ok((false, format!("the result names no interface {UPLINK} of the container")));
@@ -324,7 +324,7 @@ fn as_told(guest: &Guest, result: &AddResult) -> Result<(bool, String)> {
         return Ok((false, format!("the result has it in {}", told.sandbox)));
     }
     let Ok(link) = netlink.link(UPLINK) else { return Ok((false, format!("the container has no {UPLINK}"))) };
-    let there: BTreeSet<_> = netlink.addresses_of(link.index)?.iter().filter_map(|own| own.address()).collect();
+    let there: BTreeSet<_> = netlink.addresses_of(link.index)?.iter().filter_map(InterfaceAddress::address).collect();
     let addresses: Vec<_> = result.addresses().into_iter().map(|(address, _)| address).collect();
     Ok(match addresses.iter().find(|address| !there.contains(address)) {
         Some(absent) => (false, format!("{UPLINK} does not have {absent}")),

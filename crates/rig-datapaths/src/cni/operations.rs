@@ -131,7 +131,7 @@ fn round(containers: &Containers, count: usize, times: &mut Times) -> Result<()>
         match reached {
             Some(Some(at)) => times.first_packet_us.push(us(at.duration_since(*began))),
             Some(None) => {
-                times.fail("first packet", || "a container that was added is not reached from another".into())
+                times.fail("first packet", || "a container that was added is not reached from another".into());
             }
             None => {}
         }

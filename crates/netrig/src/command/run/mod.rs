@@ -51,7 +51,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "PATH")]
     pub path: Option<String>,
     /// This CNI network (suite cni)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub conflist: Option<PathBuf>,
     /// Where its plug-ins are [default: /opt/cni/bin and the like]
     #[arg(long, value_name = "DIR", requires = "conflist", hide_short_help = true)]

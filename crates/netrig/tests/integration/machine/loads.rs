@@ -275,6 +275,7 @@ carried! {
     path_bridge_carries_every_kind: "bridge",
     path_macvlan_carries_every_kind: "macvlan",
     path_colocated_carries_every_kind: "colocated",
+    path_veth_carries_every_kind: "veth",
     path_vxlan_carries_every_kind: "vxlan",
     path_vrouter_carries_every_kind: "vrouter",
     path_routed_carries_every_kind: "routed",

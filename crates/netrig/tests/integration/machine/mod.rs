@@ -6,6 +6,7 @@ mod agents;
 mod attribution;
 mod bench;
 mod benchmark;
+mod cni;
 mod dut;
 mod files;
 mod host;

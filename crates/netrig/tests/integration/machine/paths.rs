@@ -77,6 +77,8 @@ impl EndpointTestbed {
 
     fn topology(family: Family, path: Path, containers: usize, wire: WireOptions) -> (Topology, Vec<Endpoint>) {
         let nodes: &[&str] = if path.layout() == Layout::One { &["a"] } else { &["a", "b"] };
+        // A veth pair has two ends.
+        let containers = if path == named("veth") { 2 } else { containers };
         let endpoints: Vec<Endpoint> = nodes
             .iter()
             .flat_map(|node| match path.endpoints() {
