@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attachment;
 mod cache;
 mod conflist;
 mod invoke;
@@ -11,9 +12,10 @@ mod result;
 mod runtime;
 mod version;
 
+pub use attachment::Attachment;
 pub use cache::ResultCache;
 pub use conflist::{Conflist, ConflistError, PluginConf};
 pub use invoke::{Command, Failure, PluginFailure, find_plugin};
 pub use result::{AddResult, Interface, IpConfig, PluginError, Route};
-pub use runtime::{Attachment, Call, Operation, Runtime, default_folders};
+pub use runtime::{Call, Operation, Runtime, default_folders};
 pub use version::Version;

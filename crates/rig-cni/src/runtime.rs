@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use crate::conflist::is_name;
-use crate::invoke::{Command, Failure, Invocation, PluginFailure, parameter};
-use crate::{AddResult, Conflist, PluginConf, ResultCache, Version};
+use crate::invoke::{Command, Failure, Invocation, PluginFailure};
+use crate::{AddResult, Attachment, Conflist, PluginConf, ResultCache, Version};
 
 /// What calls a network's plug-ins.
 #[derive(Debug, Clone)]
@@ -21,21 +20,6 @@ pub struct Runtime {
     /// Of each call of a plug-in.
     time_limit: Duration,
     version: Version,
-}
-
-/// An interface of a container on a network.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Attachment {
-    /// `CNI_CONTAINERID`
-    pub container: String,
-    /// The path of the container's network namespace.
-    pub namespace: PathBuf,
-    /// `CNI_IFNAME`
-    pub interface: String,
-    /// `CNI_ARGS`
-    pub arguments: Vec<(String, String)>,
-    /// What plug-ins that have the capability are told, by its name.
-    pub capabilities: Map<String, Value>,
 }
 
 /// How long a call of one plug-in took.
@@ -52,36 +36,6 @@ pub struct Operation<T> {
     pub outcome: Result<T, PluginFailure>,
     pub calls: Vec<Call>,
     pub took: Duration,
-}
-
-impl Attachment {
-    pub fn new(container: impl Into<String>, namespace: impl Into<PathBuf>, interface: impl Into<String>) -> Self {
-        Self {
-            container: container.into(),
-            namespace: namespace.into(),
-            interface: interface.into(),
-            arguments: Vec::new(),
-            capabilities: Map::new(),
-        }
-    }
-
-    /// Whether its container has an identifier that the specification allows.
-    pub fn has_valid_container(&self) -> bool {
-        is_name(&self.container)
-    }
-
-    fn parameters(&self) -> Vec<(&'static str, OsString)> {
-        let mut parameters = vec![
-            parameter("CNI_CONTAINERID", &self.container),
-            parameter("CNI_NETNS", &self.namespace),
-            parameter("CNI_IFNAME", &self.interface),
-        ];
-        if !self.arguments.is_empty() {
-            let pairs: Vec<String> = self.arguments.iter().map(|(key, value)| format!("{key}={value}")).collect();
-            parameters.push(parameter("CNI_ARGS", pairs.join(";")));
-        }
-        parameters
-    }
 }
 
 impl Runtime {

@@ -16,7 +16,7 @@ use super::reach::{Echo, Prober};
 
 /// What one trial came to.
 #[derive(Debug, Serialize)]
-struct Tried {
+struct CheckOutcome {
     name: &'static str,
     /// What is to be so.
     what: &'static str,
@@ -59,7 +59,7 @@ pub(super) fn conform(containers: &Containers) -> Result<Value> {
 
 struct Tests<'c> {
     containers: &'c Containers,
-    tried: Vec<Tried>,
+    tried: Vec<CheckOutcome>,
     /// The number of the next guest.
     guests: usize,
 }
@@ -76,11 +76,11 @@ impl Tests<'_> {
 
     fn say(&mut self, name: &'static str, what: &'static str, (holds, seen): (bool, String)) {
         let verdict = if holds { Verdict::Passed } else { Verdict::Failed };
-        self.tried.push(Tried { name, what, verdict, seen });
+        self.tried.push(CheckOutcome { name, what, verdict, seen });
     }
 
     fn lacking(&mut self, name: &'static str, what: &'static str, why: &str) {
-        self.tried.push(Tried { name, what, verdict: Verdict::Lacking, seen: why.to_owned() });
+        self.tried.push(CheckOutcome { name, what, verdict: Verdict::Lacking, seen: why.to_owned() });
     }
 
     /// Whether the node is as it was before.

@@ -15,16 +15,16 @@ pub const PHASES: [&str; 1] = ["operations"];
 
 /// One thing that was tried, as the agent tells it.
 #[derive(Debug, Deserialize)]
-struct Tried {
+struct CheckOutcome {
     name: String,
     what: String,
-    verdict: TriedVerdict,
+    verdict: OutcomeVerdict,
     seen: String,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum TriedVerdict {
+enum OutcomeVerdict {
     Passed,
     Failed,
     Lacking,
@@ -57,7 +57,7 @@ pub struct OperationTimes {
 /// All checks of one trial.
 pub fn judge(trial: &TrialRecord) -> Vec<Check> {
     let tried = commands(trial, CONFORM).next().and_then(|answer| serde_json::from_value(answer.clone()).ok());
-    let Some(tried): Option<Vec<Tried>> = tried else {
+    let Some(tried): Option<Vec<CheckOutcome>> = tried else {
         return vec![Check {
             name: "CNI".to_owned(),
             what: "What the specification asks is tried".to_owned(),
@@ -66,14 +66,14 @@ pub fn judge(trial: &TrialRecord) -> Vec<Check> {
             seen: "the trial was not told to".to_owned(),
         }];
     };
-    let check = |tried: Tried| Check {
+    let check = |tried: CheckOutcome| Check {
         name: tried.name,
         what: tried.what,
         published: String::new(),
         verdict: match tried.verdict {
-            TriedVerdict::Passed => Verdict::Passed,
-            TriedVerdict::Failed => Verdict::Failed,
-            TriedVerdict::Lacking => Verdict::Lacking,
+            OutcomeVerdict::Passed => Verdict::Passed,
+            OutcomeVerdict::Failed => Verdict::Failed,
+            OutcomeVerdict::Lacking => Verdict::Lacking,
         },
         seen: tried.seen,
     };

@@ -69,7 +69,7 @@ impl Bench {
         let said = world::text(&output.stdout) + &world::text(&output.stderr);
         let trial = Store::open(&store).ok().and_then(|store| {
             let last = store.runs().unwrap().into_iter().next_back()?;
-            store.trials(last.id).unwrap().into_iter().next_back()
+            store.run(last.id).unwrap().trials.into_iter().next_back()
         });
         (said, trial)
     }
