@@ -15,10 +15,12 @@ fn topologies() -> Vec<Topology> {
         if path.layout() == Layout::NoDut {
             names.insert(1, "dut".to_owned());
         }
+        // A veth pair has two ends.
+        let each = if path.name() == "veth" { 1 } else { 3 };
         let more = |end: &Endpoint| match &end.container {
             None => vec![end.clone()],
             Some(container) => {
-                (0..3).map(|n| Endpoint { container: Some(format!("{container}{n}")), ..end.clone() }).collect()
+                (0..each).map(|n| Endpoint { container: Some(format!("{container}{n}")), ..end.clone() }).collect()
             }
         };
         let several: Vec<Endpoint> = ends.iter().flat_map(more).collect();
