@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rig_sys::process::{die_with_parent, in_own_group, kill_group};
+use rig_sys::process::{die_with_parent, has_ended, in_own_group, kill_group};
 use serde_json::Value;
 
 use crate::PluginError;
@@ -57,6 +57,9 @@ pub enum Failure {
     NotFound { searched: Vec<PathBuf> },
     #[error("cannot be called: {path}: {why}", path = .path.display())]
     NotStarted { path: PathBuf, why: std::io::Error },
+    /// Its answer is good, and the runtime cannot keep it, as CHECK and DEL need it.
+    #[error("cannot be kept in {folder}: {why}", folder = .folder.display())]
+    NotKept { folder: PathBuf, why: std::io::Error },
     #[error("took longer than {} s, and was killed", .after.as_secs_f64())]
     TimedOut { after: Duration },
     /// It reports an error, as the specification has it.
@@ -131,6 +134,8 @@ impl Invocation<'_> {
             (false, None, _) => Err(failed(Failure::Died { status, output: excerpt(&stdout) }, stderr)),
             (true, None, _) if stdout.trim_ascii().is_empty() => Ok(None),
             (true, None, Ok(value)) => Ok(Some(value)),
+            // As libcni, which takes no result of these.
+            (true, None, Err(_)) if !matches!(self.command, Command::Add | Command::Version) => Ok(None),
             (true, None, Err(why)) => Err(failed(Failure::NoResult { why, output: excerpt(&stdout) }, stderr)),
         }
     }
@@ -148,24 +153,21 @@ impl Invocation<'_> {
         let began = Instant::now();
         let mut child = die_with_parent(in_own_group(&mut command)).spawn()?;
         let (done, readers) = channel();
-        if let Some(mut stdin) = child.stdin.take() {
-            // One that does not read all of it is not waited for.
-            thread::spawn(move || drop(stdin.write_all(&input)));
-        }
-        read(child.stdout.take(), Stream::Output, &done);
-        read(child.stderr.take(), Stream::Error, &done);
+        let streams = start_streams(&mut child, input, &done);
         drop(done);
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let is_closed = hear(&readers, (began, self.time_limit), &mut stdout, &mut stderr);
-        let status = if is_closed { wait(&mut child, began, self.time_limit)? } else { None };
-        // Also what it has left behind.
+        let has_ended = streams.is_ok()
+            && hear(&readers, (began, self.time_limit), &mut stdout, &mut stderr)
+            && wait(&child, began, self.time_limit)?;
+        // Also what it has left behind. Until it is waited for no other process has its number.
         kill_group(child.id())?;
-        if status.is_none() {
-            child.wait()?;
+        let status = child.wait()?;
+        streams?;
+        if !has_ended {
             // What was read until then may say why it hung.
             hear(&readers, (Instant::now(), Duration::from_millis(200)), &mut stdout, &mut stderr);
         }
-        Ok(Streams { status, stdout, stderr })
+        Ok(Streams { status: has_ended.then_some(status), stdout, stderr })
     }
 }
 
@@ -186,16 +188,31 @@ fn search_path(folders: &[PathBuf]) -> std::io::Result<OsString> {
     std::env::join_paths(folders).map_err(std::io::Error::other)
 }
 
-/// Reads a stream to its end on a thread of its own.
-fn read(stream: Option<impl Read + Send + 'static>, which: Stream, done: &Sender<(Stream, Vec<u8>)>) {
-    let Some(mut stream) = stream else { return };
+/// Writes and reads a child's streams, each on a thread of its own.
+fn start_streams(child: &mut Child, input: Vec<u8>, done: &Sender<(Stream, Vec<u8>)>) -> std::io::Result<()> {
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that does not read all of it is not waited for.
+        thread::Builder::new().spawn(move || drop(stdin.write_all(&input)))?;
+    }
+    read(child.stdout.take(), Stream::Output, done)?;
+    read(child.stderr.take(), Stream::Error, done)
+}
+
+/// Reads a stream to its end.
+fn read(
+    stream: Option<impl Read + Send + 'static>,
+    which: Stream,
+    done: &Sender<(Stream, Vec<u8>)>,
+) -> std::io::Result<()> {
+    let Some(mut stream) = stream else { return Ok(()) };
     let done = done.clone();
-    thread::spawn(move || {
+    let read = move || {
         let mut bytes = Vec::new();
         let _ = stream.by_ref().take(STREAM_MAX).read_to_end(&mut bytes);
         let _ = std::io::copy(&mut stream, &mut std::io::sink());
         let _ = done.send((which, bytes));
-    });
+    };
+    thread::Builder::new().spawn(read).map(drop)
 }
 
 /// Takes what the readers have read; whether all have come to an end in time.
@@ -215,12 +232,13 @@ fn hear(
     }
 }
 
-fn wait(child: &mut Child, began: Instant, time_limit: Duration) -> std::io::Result<Option<ExitStatus>> {
+/// Whether it has ended in time; its status is not taken.
+fn wait(child: &Child, began: Instant, time_limit: Duration) -> std::io::Result<bool> {
     loop {
-        match child.try_wait()? {
-            Some(status) => return Ok(Some(status)),
-            None if began.elapsed() > time_limit => return Ok(None),
-            None => thread::sleep(STEP),
+        match has_ended(child.id())? {
+            true => return Ok(true),
+            false if began.elapsed() > time_limit => return Ok(false),
+            false => thread::sleep(STEP),
         }
     }
 }

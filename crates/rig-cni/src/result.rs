@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::Version;
@@ -12,11 +12,11 @@ use crate::Version;
 pub struct AddResult {
     #[serde(rename = "cniVersion")]
     pub version: Version,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_none")]
     pub interfaces: Vec<Interface>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_none")]
     pub ips: Vec<IpConfig>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "null_is_none")]
     pub routes: Vec<Route>,
     /// All of it, as the plug-in wrote it: what this type does not know reaches later plug-ins, too.
     #[serde(skip)]
@@ -54,12 +54,10 @@ pub struct Route {
 }
 
 /// An error as a plug-in reports it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluginError {
-    pub code: u32,
-    #[serde(default)]
+    pub code: i64,
     pub msg: String,
-    #[serde(default)]
     pub details: String,
 }
 
@@ -69,10 +67,13 @@ impl PluginError {
         let object = output.as_object()?;
         let is_result =
             ["interfaces", "ips", "routes", "dns", "supportedVersions"].iter().any(|key| object.contains_key(*key));
-        if is_result || !object.get("code").is_some_and(Value::is_u64) {
-            return None;
-        }
-        serde_json::from_value(output.clone()).ok()
+        let code = object.get("code").filter(|_| !is_result)?.as_i64()?;
+        let text = |key: &str| match object.get(key) {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        };
+        Some(Self { code, msg: text("msg"), details: text("details") })
     }
 
     /// What the specification says of its code.
@@ -160,6 +161,11 @@ impl AddResult {
     }
 }
 
+/// Plug-ins in Go write an empty list as `null`.
+fn null_is_none<'de, D: Deserializer<'de>, T: Deserialize<'de>>(value: D) -> Result<Vec<T>, D::Error> {
+    Ok(Option::deserialize(value)?.unwrap_or_default())
+}
+
 /// The address of `10.1.0.5/16`.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let (address, prefix) = text.split_once('/')?;
@@ -187,6 +193,8 @@ mod tests {
         assert_eq!(old.pointer("/ips/0/version"), Some(&json!("4")));
         assert_eq!(old.pointer("/ips/1/version"), Some(&json!("6")));
         assert_eq!((old.get("own"), old.get("cniVersion")), (Some(&json!(1)), Some(&json!("0.4.0"))));
+        let empty = json!({ "cniVersion": "1.0.0", "interfaces": null, "ips": null });
+        assert!(AddResult::read(&empty).unwrap().addresses().is_empty());
         let again = AddResult::read(&old).unwrap();
         assert_eq!(again.in_version(Version::V1_0_0), output);
     }
@@ -211,5 +219,7 @@ mod tests {
         assert_eq!(error.to_string(), "error 7 (wrong network configuration): no master; eth9");
         assert_eq!(PluginError::of(&json!({ "cniVersion": "1.0.0", "ips": [], "code": 7 })), None);
         assert_eq!(PluginError::of(&json!({ "cniVersion": "1.0.0" })), None);
+        let odd = PluginError::of(&json!({ "code": 5_000_000_000_u64, "msg": null, "details": ["a"] })).unwrap();
+        assert_eq!(odd.to_string(), "error 5000000000: ; [\"a\"]");
     }
 }

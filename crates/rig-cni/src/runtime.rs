@@ -166,14 +166,10 @@ impl Runtime {
                 previous = Some(AddResult::read(&output).map_err(why)?);
             }
             let result = previous.unwrap_or_else(|| unreachable!("a network has a plug-in"));
-            if let Err(error) = self.cache.keep(&self.network.name, &self.text, attachment, &result) {
-                let failure = Failure::NotStarted { path: self.cache.folder().to_owned(), why: error };
-                return Err(PluginFailure {
-                    plugin: "result cache".into(),
-                    command: Command::Add,
-                    failure,
-                    stderr: String::new(),
-                });
+            if let Err(why) = self.cache.keep(&self.network.name, &self.text, attachment, &result) {
+                let plugin = self.network.plugins.last().map_or(String::new(), |plugin| plugin.name.clone());
+                let failure = Failure::NotKept { folder: self.cache.folder().to_owned(), why };
+                return Err(PluginFailure { plugin, command: Command::Add, failure, stderr: String::new() });
             }
             Ok(result)
         })

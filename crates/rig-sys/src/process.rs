@@ -123,6 +123,17 @@ pub fn kill(pid: u32) -> io::Result<()> {
     signal(pid, rustix::process::Signal::KILL)
 }
 
+/// Whether a child has ended. It is not waited for: its number stays its own.
+///
+/// # Errors
+/// When there is no such child.
+pub fn has_ended(pid: u32) -> io::Result<bool> {
+    use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(pid), options)?.is_some())
+}
+
 /// Kills at once all processes of the group that this one leads. Succeeds when there is none any more.
 pub fn kill_group(pid: u32) -> io::Result<()> {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return Ok(()) };

@@ -74,8 +74,21 @@ pub fn agent(name: &str) -> Result<Exit, Failure> {
         let names = rig_datapaths::ALL.names();
         return Err(Failure::new(Exit::BadInput, anyhow!("no datapath '{name}': choose from {names}")));
     };
+    if datapath.starts_programs() && std::process::id() != 1 {
+        return alone(["agent", name]);
+    }
     datapath::serve(datapath, BUILD.id, io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
     Ok(Exit::Done)
+}
+
+/// Carries out a command of this program as the first process of a process namespace, with the standard streams of this process.
+fn alone<const N: usize>(arguments: [&str; N]) -> Result<Exit, Failure> {
+    let program = std::env::current_exe().context("find this program").or_exit(Exit::Failed)?;
+    let mut command = Command::new(program);
+    let status = process::start_alone(command.args(arguments)).and_then(|mut child| child.wait());
+    let status = status.context("start a process with a process namespace of its own").or_exit(Exit::Failed)?;
+    // It has said why itself.
+    std::process::exit(status.code().unwrap_or(Exit::Failed as i32));
 }
 
 /// The body of the hidden `inside` subcommand: a shell command with the interfaces of this network namespace below /sys. What it

@@ -136,6 +136,24 @@ fn in_one_line(text: &str) -> String {
     read.map_or_else(|_| text.to_owned(), |value| value.to_string())
 }
 
+/// The folder beside a network configuration whose plug-ins belong to the network, too (CNI 1.1.0: SPEC.md, section 1,
+/// `loadOnlyInlinedPlugins`), where there is one with any.
+pub fn folder_of_more_plugins(file: &FilePath, network: &serde_json::Value) -> Option<PathBuf> {
+    let is_conf = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.path().extension().is_some_and(|extension| extension == "conf"))
+    };
+    let only_inlined = network.get("loadOnlyInlinedPlugins").is_some_and(|only| only == true || only == "true");
+    let folder = file.parent()?.join(network.get("name")?.as_str()?);
+    let has_any = || std::fs::read_dir(&folder).is_ok_and(|mut entries| entries.any(is_conf));
+    (!only_inlined && has_any()).then_some(folder)
+}
+
+/// What is wrong with a network configuration whose plug-ins are not all in it, and what to do.
+pub fn more_plugins(folder: &FilePath) -> (String, &'static str) {
+    let what = format!("the plug-ins in {} are part of this network, too, and netrig reads one file", folder.display());
+    (what, "write them into 'plugins', in the order of their files, and \"loadOnlyInlinedPlugins\": true")
+}
+
 /// A suite's text with the network configurations of the files that it names, each in place of its name: so that what is stored says all.
 ///
 /// # Errors
@@ -157,10 +175,19 @@ pub(super) fn with_files(file: &str, text: String) -> Result<String, FileError> 
             what: format!("the network configuration {} cannot be read: {error}", path.display()),
             hint: Some("name a file, from the folder of the suite file on, or write its JSON itself".to_owned()),
         })?;
-        if let Err(error) = serde_json::from_str::<serde_json::Value>(&read) {
-            let (line, what) = (Some(error.line()), format!("no JSON: {error}"));
-            let hint = Some("write a network configuration list, as in /etc/cni/net.d/*.conflist".to_owned());
-            return Err(FileError { file: path.display().to_string(), line, what, hint });
+        let mistake = |line, what, hint: &str| FileError {
+            file: path.display().to_string(),
+            line,
+            what,
+            hint: Some(hint.to_owned()),
+        };
+        let network: serde_json::Value = serde_json::from_str(&read).map_err(|error| {
+            let hint = "write a network configuration list, as in /etc/cni/net.d/*.conflist";
+            mistake(Some(error.line()), format!("no JSON: {error}"), hint)
+        })?;
+        if let Some(folder) = folder_of_more_plugins(&path, &network) {
+            let (what, hint) = more_plugins(&folder);
+            return Err(mistake(None, what, hint));
         }
         datapath.insert(CONFLIST, value(in_one_line(&read)));
         is_changed = true;
@@ -211,6 +238,8 @@ mod tests {
         assert_eq!(ids(&three), expected.chain(["operations".to_owned()]).collect::<Vec<_>>());
         let of = |id: &str| &three.scenario(id).unwrap().datapaths[0].settings;
         assert_eq!((of("first2-rr")["plugins"].as_u64(), of("chain-rr").get("plugins")), (Some(2), None));
+        // What a plug-in is told besides is the same in each part, so that the next one is not charged for it.
+        assert_eq!(of("first2-rr")["capabilities"], of("chain-rr")["capabilities"]);
         assert!(of("operations")["conflist"].as_str().unwrap().contains("it's"));
         assert_eq!(of("first1-crr")["bin"], serde_json::json!(["/usr/lib/cni"]));
         assert_eq!(three.scenario("first2-crr").unwrap().name, "connections, bridge, portmap");
@@ -258,6 +287,13 @@ mod tests {
         assert!(absent.contains("absent.conflist cannot be read"), "{absent}");
         let broken = read("broken.conflist").unwrap_err();
         assert!(broken.file.ends_with("broken.conflist") && broken.line == Some(2), "{broken}");
+        std::fs::create_dir(folder.path().join("it's")).unwrap();
+        write("it's/10-more.conf", "{}");
+        let more = read("net.conflist").unwrap_err().to_string();
+        assert!(more.contains("it's are part of this network, too"), "{more}");
+        let alone = network(&["bridge"]).conflist.replacen('{', "{ \"loadOnlyInlinedPlugins\": true,", 1);
+        write("net.conflist", &alone);
+        assert!(read("net.conflist").is_ok());
         let inline = "conflist = '{}'\n[[scenario]]\n".to_owned();
         assert_eq!(with_files("suite.toml", inline.clone()).unwrap(), inline);
     }

@@ -30,7 +30,7 @@ use rig_facts::programme::{LIMIT_WINDOW, Programme};
 use rig_facts::record::{PreTrialCommand, SearchedRate};
 pub use rig_facts::requested_load::{Exchange, Message, PacketLoad, RequestedLoad, TcpExchange};
 
-pub use self::cni::CniNetwork;
+pub use self::cni::{CniNetwork, folder_of_more_plugins, more_plugins};
 pub use self::datapaths::{ALONE, DatapathSetup, asked, server, shown};
 pub use self::packets::{BenchmarkPlan, PacketThreads, PacketTraffic, PortOf, SearchPlan, at_port, at_rate, opening};
 pub use self::schema::schema;

@@ -93,6 +93,12 @@ pub trait Datapath: fmt::Debug + Sync {
         TIMEOUT
     }
 
+    /// Whether its agents start programs of others, which may leave processes: all that such an agent left ends with it, also when it
+    /// is killed.
+    fn starts_programs(&self) -> bool {
+        false
+    }
+
     /// What its process on a node is.
     fn process(&self) -> Process<'_>;
 }

@@ -8,7 +8,7 @@ use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cni::Conflist;
 use rig_facts::layers::Map;
 use rig_facts::record::PreTrialCommand;
-use rig_suite::suite::{CniNetwork, Repeat, Suite, Timing};
+use rig_suite::suite::{CniNetwork, Repeat, Suite, Timing, folder_of_more_plugins, more_plugins};
 
 use super::super::compare::ReferenceRun;
 use super::super::output::Output;
@@ -100,6 +100,11 @@ fn network(file: &Path, folders: &[PathBuf]) -> Result<CniNetwork, Failure> {
     let text = rig_cli::mistakes::read_text(file);
     let conflist = text.with_context(|| format!("read {}", file.display())).or_exit(Exit::BadInput)?;
     let read = Conflist::parse(&conflist).map_err(|error| of_file(error.into())).or_exit(Exit::BadInput)?;
+    let more = serde_json::from_str(&conflist).ok().and_then(|network| folder_of_more_plugins(file, &network));
+    if let Some(folder) = more {
+        let (what, next) = more_plugins(&folder);
+        return Err(Failure::new(Exit::BadInput, of_file(anyhow!(what))).with_next(next));
+    }
     let folders = folders.iter().map(std::path::absolute).collect::<Result<_, _>>();
     let folders = folders.context("find the folder of --bin").or_exit(Exit::BadInput)?;
     Ok(CniNetwork { conflist, plugins: read.plugins.into_iter().map(|plugin| plugin.name).collect(), folders })
