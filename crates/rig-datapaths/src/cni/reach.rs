@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rig_sys::netns::NetNs;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// RFC 862; every container is a namespace of its own, so that it is always free.
 const PORT: u16 = 7;
-/// How often a datagram is sent while none is answered.
+/// How long an answer to a datagram is waited for before the next is sent.
 const AGAIN: Duration = Duration::from_millis(1);
 /// How long one is sent in vain.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -71,23 +72,60 @@ impl Prober {
     pub(super) fn open(namespace: &NetNs, to: IpAddr) -> Result<Self> {
         let any: IpAddr = if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
         let socket = namespace.run(|| UdpSocket::bind((any, 0)))?.context("open a port in a container")?;
-        socket.set_read_timeout(Some(AGAIN))?;
+        socket.set_nonblocking(true)?;
         Ok(Self { socket })
     }
 
     /// When the first answer came; `None` where there is none in [`PATIENCE`].
     pub(super) fn first_answer(&self, to: IpAddr) -> Option<Instant> {
-        let (began, to) = (Instant::now(), SocketAddr::new(to, PORT));
+        self.first_answer_from(SocketAddr::new(to, PORT), PATIENCE)
+    }
+
+    fn first_answer_from(&self, to: SocketAddr, patience: Duration) -> Option<Instant> {
+        let began = Instant::now();
         let mut bytes = [0; 16];
-        while began.elapsed() < PATIENCE {
-            // While there is no route, none is sent.
+        while began.elapsed() < patience {
+            // While there is no route, none is sent, and no answer is to be waited for.
             if self.socket.send_to(b"netrig", to).is_err() {
                 thread::sleep(AGAIN);
+                continue;
             }
-            if self.socket.recv_from(&mut bytes).is_ok_and(|(_, from)| from == to) {
-                return Some(Instant::now());
+            let again = Instant::now() + AGAIN;
+            while let Some(left) = again.checked_duration_since(Instant::now()) {
+                // A socket's own time limit is counted in ticks of the kernel, of up to 10 ms each; this one is not.
+                let limit = Timespec { tv_sec: 0, tv_nsec: left.subsec_nanos().into() };
+                let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&limit));
+                // An error that was waiting, such as of a port that is not open yet, is taken by this too.
+                if self.socket.recv_from(&mut bytes).is_ok_and(|(_, from)| from == to) {
+                    return Some(Instant::now());
+                }
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_waited_for_and_one_that_never_comes_is_not_an_answer() {
+        let to = Ipv4Addr::LOCALHOST;
+        let silent = UdpSocket::bind((to, 0)).unwrap();
+        let answering = UdpSocket::bind((to, 0)).unwrap();
+        let silent_port = silent.local_addr().unwrap().port();
+        let port = answering.local_addr().unwrap().port();
+        let thread = thread::spawn(move || {
+            let mut bytes = [0; 16];
+            let (length, from) = answering.recv_from(&mut bytes).unwrap();
+            answering.send_to(&bytes[..length], from).unwrap();
+        });
+        let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let prober = Prober { socket };
+        assert!(prober.first_answer_from(SocketAddr::from((to, port)), PATIENCE).is_some());
+        thread.join().unwrap();
+        assert!(prober.first_answer_from(SocketAddr::from((to, silent_port)), Duration::from_millis(10)).is_none());
     }
 }
