@@ -7,13 +7,14 @@ mod conformance;
 mod containers;
 mod leftovers;
 mod operations;
+mod ports;
 mod reach;
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rig_cni::{Conflist, default_folders};
+use rig_cni::{Conflist, Failure, PluginFailure, default_folders};
 use rig_stats::units::Span;
 use rig_testbed::datapath::{
     Attach, Command, Counters, Datapath, DatapathRequest, Live, Mistake, Process, Settings, Site, State,
@@ -24,13 +25,50 @@ use serde_json::{Map, Value, json};
 
 use self::containers::Containers;
 use self::operations::AtOnce;
+use self::ports::Ports;
 use crate::arguments::{self, NoArguments};
 
 /// How long a plug-in may take where nothing is said: what takes longer is taken to hang.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 const TIME_LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=Duration::from_secs(120);
+/// Of a whole chain, so that an operation that hangs ends well before an agent's answer is waited for no more.
+const CHAIN_LIMIT: Duration = Duration::from_secs(120);
 /// A hundred containers at once wait for each other's locks, in each plug-in of a chain.
 const PATIENCE: Duration = Duration::from_secs(600);
+/// When a command begins nothing more. What has begun may then take two operations, the second a DEL, and a while for packets.
+const BUDGET: Duration = Duration::from_secs(300);
+
+/// How much longer a command may begin something.
+#[derive(Debug, Clone, Copy)]
+struct Deadline {
+    began: Instant,
+    budget: Duration,
+}
+
+impl Deadline {
+    fn new() -> Self {
+        Self { began: Instant::now(), budget: BUDGET }
+    }
+
+    fn has_passed(self) -> bool {
+        self.began.elapsed() >= self.budget
+    }
+
+    /// In words, with the last call that had to be ended, where there is one.
+    fn stopped(self, hanging: Option<&str>) -> String {
+        let after = self.began.elapsed().as_secs();
+        hanging.map_or_else(
+            || format!("stopped after {after} s, the time that there is for it"),
+            |hanging| format!("stopped after {after} s: {hanging}"),
+        )
+    }
+}
+
+/// A call that was ended for its time limit, in words.
+fn hanging(failure: &PluginFailure) -> Option<String> {
+    let PluginFailure { plugin, command, failure, .. } = failure;
+    matches!(failure, Failure::TimedOut { .. }).then(|| format!("{command} of plug-in {plugin} does not end"))
+}
 
 #[derive(Debug)]
 pub(crate) struct Cni;
@@ -74,8 +112,13 @@ impl CniSettings {
         }
     }
 
+    /// How many plug-ins an operation calls.
+    fn called(&self) -> u32 {
+        self.network().map_or(1, |network| network.plugins.len().max(1) as u32)
+    }
+
     fn time_limit(&self) -> Duration {
-        self.time_limit.map_or(TIME_LIMIT, |limit| limit.0)
+        self.time_limit.map_or_else(|| TIME_LIMIT.min(CHAIN_LIMIT / self.called()), |limit| limit.0)
     }
 
     fn folders(&self) -> Vec<PathBuf> {
@@ -90,7 +133,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: AT_ONCE,
         about: "adds so many containers at once, checks and deletes them, and says how long each took: count 1 to 250 (1), rounds \
-                of it 1 to 100 (1)",
+                of it 1 to 100 (1), together up to 2000 containers",
     },
     Command { name: CONFORM, about: "tries what the specification asks of plug-ins, and says what held" },
 ];
@@ -115,6 +158,18 @@ impl Datapath for Cni {
             let what = format!("a time limit of {} for each plug-in", Span(own.time_limit()));
             let hint = format!("choose {} to {}", Span(*TIME_LIMITS.start()), Span(*TIME_LIMITS.end()));
             return Err(Mistake::new(what, hint).at("time_limit"));
+        }
+        let called = own.called();
+        if own.time_limit().saturating_mul(called) > CHAIN_LIMIT {
+            let what = format!("a time limit of {} for each of {called} plug-ins", Span(own.time_limit()));
+            let hint =
+                format!("choose at most {}: all of them may take {}", Span(CHAIN_LIMIT / called), Span(CHAIN_LIMIT));
+            return Err(Mistake::new(what, hint).at("time_limit"));
+        }
+        if let Some((port, highest)) = Ports::of(&own.capabilities).without_room() {
+            let what =
+                format!("hostPort {port}: each container has ports further up, and those of the last are beyond 65535");
+            return Err(Mistake::new(what, format!("choose ports up to {highest}")).at("capabilities"));
         }
         Ok(())
     }

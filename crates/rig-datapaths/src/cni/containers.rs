@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use rig_cni::{AddResult, Attachment, Call, ResultCache, Runtime};
+use rig_cni::{AddResult, Attachment, Call, Operation, ResultCache, Runtime};
 use rig_sys::mounts::{enter_with_own, hide_namespace, show_namespace};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
@@ -15,9 +16,10 @@ use rig_testbed::UPLINK;
 use rig_testbed::datapath::Site;
 use rig_testbed::host::container_namespaces;
 use rig_testbed::plan::DEFAULT_MTU;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::CniSettings;
+use super::ports::Ports;
 
 /// Where plug-ins keep what is not to be the machine's: leases and results, locks, configurations.
 const OWN: [&str; 3] = ["/run", "/var/lib/cni", "/etc/cni"];
@@ -29,7 +31,9 @@ const CACHE: &str = "/var/lib/cni";
 #[derive(Debug)]
 pub(super) struct Containers {
     runtime: Runtime,
-    capabilities: Map<String, Value>,
+    ports: Ports,
+    /// How many guests there were: an id that a failed DEL has left with plug-ins is never another's.
+    guests: AtomicUsize,
     attached: Vec<Attached>,
     /// What the node's own interface leads to.
     _outside: NetNs,
@@ -61,44 +65,62 @@ impl Containers {
             fs::write(file, &own.conflist)
         })?;
         let runtime = Runtime::new(&own.conflist, network, own.folders(), ResultCache::at(CACHE), own.time_limit())?;
-        let mut containers =
-            Self { runtime, capabilities: own.capabilities.clone(), attached: Vec::new(), _outside: outside };
+        let mut containers = Self {
+            runtime,
+            ports: Ports::of(&own.capabilities),
+            guests: AtomicUsize::new(0),
+            attached: Vec::new(),
+            _outside: outside,
+        };
         let node = site.plan().nodes.get(site.number()).context("find the node in its plan")?;
         for (number, space) in node.spaces.iter().skip(1).enumerate() {
             let namespace =
                 namespaces.get(&space.name).with_context(|| format!("find the namespace of {}", space.name))?;
-            let attached = containers.attach_one(&space.name, namespace, number)?;
-            containers.attached.push(attached);
+            match containers.attach_one(&space.name, namespace, number) {
+                Ok(attached) => containers.attached.push(attached),
+                // Those before it are on the network, and what made them is about to end.
+                Err(error) => {
+                    return Err(match containers.delete() {
+                        Ok(()) => error,
+                        Err(also) => anyhow!("{error:#}; and of those added before it: {also:#}"),
+                    });
+                }
+            }
         }
         Ok(containers)
     }
 
     fn attach_one(&self, name: &str, namespace: &Path, number: usize) -> Result<Attached> {
-        let id = name.replace('/', "-");
+        // Names of a testbed have no dot: `a-b/c` and `a/b-c` stay two.
+        let id = name.replace('/', ".");
         let at = Path::new(NAMESPACES).join(&id);
         show_namespace(namespace, &at)?;
         let attachment = self.attachment(&id, at, number);
         let added = self.runtime.add(&attachment);
-        let result = added.outcome.map_err(|failure| {
-            let undone = match self.runtime.del(&attachment).outcome {
-                Ok(()) => "the DEL that follows was carried out".to_owned(),
-                Err(failure) => format!("the DEL that follows failed, too: {failure}"),
-            };
-            anyhow!("add {name} to network {}: {failure}; {undone}", self.runtime.network().name)
-        })?;
-        if result.addresses().is_empty() {
-            bail!(
-                "network {} gave {name} no address ({} was called): give its first plug-in an \"ipam\", for instance \"host-local\"",
-                self.runtime.network().name,
-                self.runtime.network().chain()
-            );
-        }
+        let network = self.runtime.network();
+        let result = match added.outcome {
+            Ok(result) if !result.addresses().is_empty() => result,
+            other => {
+                let why = match other {
+                    Ok(_) => format!(
+                        "network {} gave {name} no address ({} was called): give its first plug-in an \"ipam\", for instance \"host-local\"",
+                        network.name,
+                        network.chain()
+                    ),
+                    Err(failure) => format!("add {name} to network {}: {failure}", network.name),
+                };
+                match self.runtime.del(&attachment).outcome {
+                    Ok(()) => bail!("{why}; the DEL that follows was carried out"),
+                    Err(failure) => bail!("{why}; the DEL that follows failed, too: {failure}"),
+                }
+            }
+        };
         Ok(Attached { name: name.to_owned(), attachment, result, took: added.took, calls: added.calls })
     }
 
     fn attachment(&self, id: &str, namespace: PathBuf, number: usize) -> Attachment {
         let mut attachment = Attachment::new(id, namespace, UPLINK);
-        attachment.capabilities = capabilities_of(&self.capabilities, number);
+        attachment.capabilities = self.ports.capabilities(number);
         attachment
     }
 
@@ -139,44 +161,80 @@ impl Containers {
         Value::Array(self.attached.iter().map(one).collect())
     }
 
-    /// A container that is not of the testbed, with nothing in it.
+    /// A container that is not of the testbed, with nothing in it. `number` is its place among those that are there with it, the first 0.
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn guest(&self, number: usize) -> Result<Guest> {
+    pub(super) fn guest(&self, number: usize) -> Result<Guest<'_>> {
         let namespace = NetNs::create()?;
         Netlink::open(&namespace)?.set_up("lo")?;
-        let id = format!("guest-{number}");
+        let id = self.unused_id();
         let at = Path::new(NAMESPACES).join(&id);
         show_namespace(Path::new(&format!("/proc/thread-self/fd/{}", namespace.raw_fd())), &at)?;
         let attachment = self.attachment(&id, at, self.attached.len() + number);
-        Ok(Guest { attachment, namespace: Some(namespace) })
+        Ok(Guest { runtime: &self.runtime, attachment, namespace: Some(namespace), owes_del: AtomicBool::new(false) })
+    }
+
+    /// The id of a container that there never was. Two dots, where those of the testbed have one.
+    fn unused_id(&self) -> String {
+        format!("netrig.guest.{}", self.guests.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A container whose namespace is not there.
+    pub(super) fn absent(&self) -> Guest<'_> {
+        let id = self.unused_id();
+        let attachment = Attachment::new(&id, Path::new(NAMESPACES).join(&id), UPLINK);
+        Guest { runtime: &self.runtime, attachment, namespace: None, owes_del: AtomicBool::new(false) }
     }
 
     /// Deletes the testbed's containers from the network.
     ///
     /// # Errors
-    /// The first that a plug-in fails to delete; all others are deleted nevertheless.
+    /// All that a plug-in fails to delete, or that cannot be unmounted; all others are deleted nevertheless.
     pub(super) fn delete(self) -> Result<()> {
-        let mut first = Ok(());
-        for own in &self.attached {
-            let deleted = self.runtime.del(&own.attachment).outcome;
-            first = first.and(deleted.map_err(|failure| anyhow!("delete {} from its network: {failure}", own.name)));
-            hide_namespace(&own.attachment.namespace)?;
+        let mut errors = Vec::new();
+        for own in self.attached.iter().rev() {
+            if let Err(failure) = self.runtime.del(&own.attachment).outcome {
+                errors.push(format!("delete {} from its network: {failure}", own.name));
+            }
+            if let Err(error) = hide_namespace(&own.attachment.namespace) {
+                errors.push(format!("{error:#}"));
+            }
         }
-        first
+        if errors.is_empty() { Ok(()) } else { bail!(errors.join("; ")) }
     }
 }
 
-/// A container that comes and goes.
+/// A container that comes and goes. An ADD that no DEL has followed is deleted with it, so that a trial that ends early leaves nothing.
 #[derive(Debug)]
-pub(super) struct Guest {
+pub(super) struct Guest<'c> {
+    runtime: &'c Runtime,
     pub(super) attachment: Attachment,
     /// `None` when it has gone.
     namespace: Option<NetNs>,
+    owes_del: AtomicBool,
 }
 
-impl Guest {
+impl Guest<'_> {
+    pub(super) fn add(&self) -> Operation<AddResult> {
+        self.owes_del.store(true, Ordering::Relaxed);
+        self.runtime.add(&self.attachment)
+    }
+
+    pub(super) fn check(&self) -> Option<Operation<()>> {
+        self.runtime.check(&self.attachment)
+    }
+
+    /// Whether no DEL has followed its ADD.
+    pub(super) fn owes_del(&self) -> bool {
+        self.owes_del.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn del(&self) -> Operation<()> {
+        self.owes_del.store(false, Ordering::Relaxed);
+        self.runtime.del(&self.attachment)
+    }
+
     /// Its namespace.
     ///
     /// # Errors
@@ -197,8 +255,11 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for Guest<'_> {
     fn drop(&mut self) {
+        if self.owes_del() {
+            let _ = self.del();
+        }
         // What cannot be unmounted goes with this process's mounts.
         let _ = self.end_namespace();
     }
@@ -212,35 +273,4 @@ fn lead_outside() -> Result<NetNs> {
     netlink.set_up(UPLINK)?;
     Netlink::open(&outside)?.set_up(UPLINK)?;
     Ok(outside)
-}
-
-/// What a container is told besides: of several each has ports of the node of its own.
-fn capabilities_of(all: &Map<String, Value>, number: usize) -> Map<String, Value> {
-    let mut own = all.clone();
-    let mappings = own.get_mut("portMappings").and_then(Value::as_array_mut);
-    for mapping in mappings.into_iter().flatten() {
-        let port = mapping.get("hostPort").and_then(Value::as_u64).filter(|port| *port > 0);
-        if let (Some(port), Some(mapping)) = (port, mapping.as_object_mut()) {
-            mapping.insert("hostPort".into(), (port + number as u64).into());
-        }
-    }
-    own
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_container_has_ports_of_its_own() {
-        let Value::Object(all) =
-            json!({ "portMappings": [{ "hostPort": 8080, "containerPort": 80 }, { "containerPort": 1 }], "mac": "x" })
-        else {
-            panic!()
-        };
-        assert_eq!(capabilities_of(&all, 0), all);
-        let third = Value::Object(capabilities_of(&all, 2));
-        assert_eq!(third.pointer("/portMappings/0"), Some(&json!({ "hostPort": 8082, "containerPort": 80 })));
-        assert_eq!(third.pointer("/mac"), Some(&json!("x")));
-    }
 }

@@ -1,5 +1,8 @@
 //! What the specification of the Container Network Interface asks of plug-ins, as an agent of a node has tried it.
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use rig_facts::record::{CommandRecord, TrialRecord};
 use serde::Deserialize;
 
@@ -28,6 +31,8 @@ enum OutcomeVerdict {
     Passed,
     Failed,
     Lacking,
+    /// What has to go before it failed, or there was no time.
+    NotTried,
 }
 
 /// How long it took to add and to delete containers, so many at once; microseconds.
@@ -44,14 +49,57 @@ pub struct OperationTimes {
     /// Of each round, from the first begin to the last end.
     pub all_added_us: Vec<u64>,
     pub all_deleted_us: Vec<u64>,
-    /// By plug-in, then by command.
-    pub plugins: std::collections::BTreeMap<String, std::collections::BTreeMap<String, Vec<u64>>>,
+    /// Each plug-in, in the order of the chain; of operations that succeeded.
+    pub chain: Vec<PluginTimes>,
     /// Containers for which it failed, by what was tried.
-    pub failed: std::collections::BTreeMap<String, u64>,
+    pub failed: BTreeMap<String, u64>,
     /// The first few of them in words.
     pub why: Vec<String>,
     /// Addresses that two containers had at the same time.
     pub shared_addresses: Vec<String>,
+    /// Why there are fewer rounds than were asked for, in words.
+    pub stopped: Option<String>,
+}
+
+/// How long calls of one plug-in took, by command; microseconds.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+pub struct PluginTimes {
+    pub plugin: String,
+    pub commands: BTreeMap<String, Vec<u64>>,
+}
+
+/// How strongly plug-ins are asked for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Strength {
+    Must,
+    Should,
+    /// The specification does not say it; without it a network is of little use.
+    Own,
+}
+
+impl fmt::Display for Strength {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Must => "MUST",
+            Self::Should => "SHOULD",
+            Self::Own => "netrig's own",
+        })
+    }
+}
+
+/// How strongly the specification (SPEC.md, 1.0.0 and later) asks for what a check is about, and in which of its sections.
+pub fn basis(check: &str) -> (Strength, Option<u8>) {
+    match check {
+        // What a result has to have.
+        "C01" => (Strength::Must, Some(5)),
+        // CHECK right after an ADD; an interface that is there already; a DEL again; STATUS.
+        "C03" | "C04" | "C08" | "C18" => (Strength::Must, Some(2)),
+        // What CHECK finds, what DEL and GC remove, a DEL where something is missing.
+        "C06" | "C07" | "C09" | "C10" | "C11" | "C12" | "C14" | "C16" => (Strength::Should, Some(2)),
+        // An error in JSON.
+        "C13" => (Strength::Should, Some(5)),
+        _ => (Strength::Own, None),
+    }
 }
 
 /// All checks of one trial.
@@ -74,6 +122,7 @@ pub fn judge(trial: &TrialRecord) -> Vec<Check> {
             OutcomeVerdict::Passed => Verdict::Passed,
             OutcomeVerdict::Failed => Verdict::Failed,
             OutcomeVerdict::Lacking => Verdict::Lacking,
+            OutcomeVerdict::NotTried => Verdict::Unknown,
         },
         seen: tried.seen,
     };
@@ -103,10 +152,14 @@ impl OperationTimes {
         self.del_us.extend(other.del_us);
         self.all_added_us.extend(other.all_added_us);
         self.all_deleted_us.extend(other.all_deleted_us);
-        for (plugin, commands) in other.plugins {
-            let own = self.plugins.entry(plugin).or_default();
+        for (place, PluginTimes { plugin, commands }) in other.chain.into_iter().enumerate() {
+            // Of one network, so that places are the same: two plug-ins of a chain may have one type.
+            if self.chain.get(place).is_none_or(|own| own.plugin != plugin) {
+                self.chain.push(PluginTimes { plugin, commands });
+                continue;
+            }
             for (command, times) in commands {
-                own.entry(command).or_default().extend(times);
+                self.chain[place].commands.entry(command).or_default().extend(times);
             }
         }
         for (what, count) in other.failed {
@@ -114,6 +167,7 @@ impl OperationTimes {
         }
         self.why.extend(other.why);
         self.shared_addresses.extend(other.shared_addresses);
+        self.stopped = self.stopped.take().or(other.stopped);
     }
 }
 
@@ -122,4 +176,32 @@ fn commands<'t>(trial: &'t TrialRecord, name: &'t str) -> impl Iterator<Item = &
     let all = trial.phases.iter().flat_map(|phase| &phase.commands);
     let own = all.filter(move |command: &&CommandRecord| command.datapath == CNI && command.command == name);
     own.flat_map(|command| command.answers.iter().map(|(_, answer)| answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(plugins: &[&str]) -> OperationTimes {
+        let one = |plugin: &&str| PluginTimes {
+            plugin: (*plugin).to_owned(),
+            commands: [("add".to_owned(), vec![1])].into(),
+        };
+        OperationTimes { chain: plugins.iter().map(one).collect(), ..OperationTimes::default() }
+    }
+
+    #[test]
+    fn two_plug_ins_of_one_type_stay_two_over_trials() {
+        let mut all = times(&["tuning", "bridge", "tuning"]);
+        all.add(times(&["tuning", "bridge", "tuning"]));
+        let told: Vec<_> = all.chain.iter().map(|own| (&*own.plugin, own.commands["add"].len())).collect();
+        assert_eq!(told, [("tuning", 2), ("bridge", 2), ("tuning", 2)]);
+    }
+
+    #[test]
+    fn what_the_specification_does_not_say_is_netrigs_own() {
+        assert_eq!(basis("C04"), (Strength::Must, Some(2)));
+        assert_eq!(basis("C06"), (Strength::Should, Some(2)));
+        assert_eq!(basis("C02"), (Strength::Own, None));
+    }
 }
