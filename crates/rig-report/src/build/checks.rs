@@ -3,6 +3,7 @@
 use rig_facts::record::TrialRecord;
 use rig_spread::simulate::guide::{Activity, Name};
 use rig_stats::units::counted;
+use rig_suite::checks::cni::{Strength, basis};
 use rig_suite::checks::spreading::{Simulated, SpreaderTrial};
 use rig_suite::checks::{Check, Procedure, Verdict};
 use rig_verdict::view::{RunView, ScenarioView};
@@ -19,7 +20,7 @@ pub(super) fn blocks(view: &RunView) -> Vec<Block> {
         let Some(procedure) = scenario.checks.filter(|_| !scenario.trials.is_empty()) else { continue };
         let checks = procedure.judge(&scenario.trials);
         blocks.push(Block::heading(2, heading(procedure)));
-        blocks.push(Block::paragraph(summary(&checks, scenario.trials.len())));
+        blocks.push(Block::paragraph(summary(procedure, &checks, scenario.trials.len())));
         blocks.push(Block::Table(table(procedure, &checks)));
         match procedure {
             Procedure::ReceiveSpreading => {
@@ -38,7 +39,7 @@ pub(super) fn not_passed(view: &RunView) -> Vec<Block> {
     for scenario in view.scenarios.iter().filter(|scenario| !scenario.trials.is_empty()) {
         let Some(procedure) = scenario.checks else { continue };
         let checks = procedure.judge(&scenario.trials);
-        let items = said_of(&checks);
+        let items = said_of(procedure, &checks);
         if !items.is_empty() {
             blocks.push(Block::heading(2, "Checks that did not pass"));
             blocks.push(Block::List { items });
@@ -48,10 +49,11 @@ pub(super) fn not_passed(view: &RunView) -> Vec<Block> {
 }
 
 /// A sentence on each check that did not pass: failed checks first, then those whose result is unknown, then those that cannot be made.
-fn said_of(checks: &[Check]) -> Vec<String> {
+fn said_of(procedure: Procedure, checks: &[Check]) -> Vec<String> {
     let of = |wanted: Verdict| checks.iter().filter(move |check| check.verdict == wanted);
-    let failed = of(Verdict::Failed)
-        .map(|Check { name, what, seen, .. }| format!("{name} failed. Expected: {what}. Seen: {seen}."));
+    let failed = of(Verdict::Failed).map(|Check { name, what, seen, .. }| {
+        format!("{name}{} failed. Expected: {what}. Seen: {seen}.", said_by(procedure, name))
+    });
     let unknown =
         of(Verdict::Unknown).map(|Check { name, what, seen, .. }| format!("{name} is not known ({what}): {seen}."));
     let lacking = of(Verdict::Lacking).map(|Check { name, seen, .. }| format!("{name} cannot be made here: {seen}."));
@@ -62,8 +64,8 @@ fn said_of(checks: &[Check]) -> Vec<String> {
 pub(super) fn answer(view: &RunView) -> Option<String> {
     let carried_out = |scenario: &&ScenarioView| !scenario.trials.is_empty();
     let answers = view.scenarios.iter().filter(carried_out).filter_map(|scenario| {
-        let checks = scenario.checks?.judge(&scenario.trials);
-        Some(summary(&checks, scenario.trials.len()))
+        let procedure = scenario.checks?;
+        Some(summary(procedure, &procedure.judge(&scenario.trials), scenario.trials.len()))
     });
     let answers: Vec<String> = answers.collect();
     (!answers.is_empty()).then(|| answers.join(" "))
@@ -76,8 +78,50 @@ fn heading(procedure: Procedure) -> &'static str {
     }
 }
 
-/// `Of 31 checks 24 passed, 2 failed, 5 are not for this machine.`
-fn summary(checks: &[Check], trials: usize) -> String {
+/// Who asks for what a check is about, in brackets, where a procedure's checks differ in that.
+fn said_by(procedure: Procedure, check: &str) -> String {
+    match procedure {
+        Procedure::ReceiveSpreading => String::new(),
+        Procedure::Cni => format!(" ({})", basis_of(check)),
+    }
+}
+
+/// `MUST, section 2`
+fn basis_of(check: &str) -> String {
+    match basis(check) {
+        (strength, Some(section)) => format!("{strength}, section {section}"),
+        (strength, None) => strength.to_string(),
+    }
+}
+
+/// `Of 31 checks 24 passed, 2 failed, 5 are not for this machine.` What a specification only recommends is counted for itself.
+fn summary(procedure: Procedure, checks: &[Check], trials: usize) -> String {
+    let all: Vec<&Check> = checks.iter().collect();
+    let mut said = match procedure {
+        Procedure::ReceiveSpreading => {
+            format!("Of {} {}.", counted(all.len(), "check", "checks"), came_to(&all))
+        }
+        Procedure::Cni => {
+            let kinds = [
+                (Strength::Must, "what the specification demands (MUST)"),
+                (Strength::Should, "what it recommends (SHOULD)"),
+                (Strength::Own, "what netrig tries besides"),
+            ];
+            let of = |(strength, what): (Strength, &str)| {
+                let own: Vec<&Check> = checks.iter().filter(|check| basis(&check.name).0 == strength).collect();
+                (!own.is_empty())
+                    .then(|| format!("{} of {what}: {}", counted(own.len(), "check", "checks"), came_to(&own)))
+            };
+            format!("{}.", kinds.into_iter().filter_map(of).collect::<Vec<_>>().join("; "))
+        }
+    };
+    if trials > 1 {
+        said.push_str(&format!(" A check fails where it fails in one of {trials} trials."));
+    }
+    said
+}
+
+fn came_to(checks: &[&Check]) -> String {
     let of = |verdict: Verdict| checks.iter().filter(|check| check.verdict == verdict).count();
     let mut parts = vec![format!("{} passed", of(Verdict::Passed)), format!("{} failed", of(Verdict::Failed))];
     if of(Verdict::Lacking) > 0 {
@@ -86,9 +130,7 @@ fn summary(checks: &[Check], trials: usize) -> String {
     if of(Verdict::Unknown) > 0 {
         parts.push(counted(of(Verdict::Unknown), "is not known", "are not known"));
     }
-    let trials =
-        if trials > 1 { format!(" A check fails where it fails in one of {trials} trials.") } else { String::new() };
-    format!("Of {} {}.{trials}", counted(checks.len(), "check", "checks"), parts.join(", "))
+    parts.join(", ")
 }
 
 fn table(procedure: Procedure, checks: &[Check]) -> Table {
@@ -99,10 +141,11 @@ fn table(procedure: Procedure, checks: &[Check]) -> Table {
             "The guide's machine: 40 CPUs, a card of 40 Gbit/s, 16 entries. Its figures are a reference, not a target.",
         ),
         Procedure::Cni => (
-            "Checks of the CNI specification, sections 2 and 3",
-            None,
-            "Each check has containers of its own, in the node whose network was measured. A check that cannot be made is of a command \
-             that the network's version does not have, or that its configuration disables.",
+            "Checks of CNI plug-ins",
+            Some("Asked for by"),
+            "Each check has containers of its own, in the node whose network was measured. Sections are of SPEC.md of \
+             CNI 1.0.0 and later. A check that cannot be made is of a command that the network's version does not have, or that its configuration \
+             disables. One that is not known depends on something that failed, or there was no time for it.",
         ),
     };
     let mut table = Table::new(title, "Check");
@@ -111,7 +154,11 @@ fn table(procedure: Procedure, checks: &[Check]) -> Table {
     let row = |check: &Check| {
         let mut cells = [&check.verdict.to_string(), &check.what, &check.seen].map(Cell::text).to_vec();
         if published.is_some() {
-            cells.push(Cell::text(if check.published.is_empty() { "-" } else { &check.published }));
+            cells.push(match procedure {
+                Procedure::Cni => Cell::text(basis_of(&check.name)),
+                Procedure::ReceiveSpreading if check.published.is_empty() => Cell::text("-"),
+                Procedure::ReceiveSpreading => Cell::text(&check.published),
+            });
         }
         Row { label: check.name.clone(), unit: None, cells }
     };
@@ -273,7 +320,7 @@ mod tests {
             "V04 is not known (all on one CPU): seen by V04.",
             "V02 cannot be made here: seen by V02.",
         ];
-        assert_eq!(said_of(&checks), expected);
+        assert_eq!(said_of(Procedure::ReceiveSpreading, &checks), expected);
 
         let mut view = run_view();
         assert_eq!(not_passed(&view), []);
@@ -281,5 +328,30 @@ mod tests {
         let brief = super::super::document(&view).brief("");
         let listed = |block: &Block| matches!(block, Block::List { items } if items[0].starts_with("V01 "));
         assert!(brief.lead.iter().any(listed), "{:?}", brief.lead);
+    }
+
+    #[test]
+    fn what_is_recommended_is_counted_for_itself() {
+        let check = |name: &str, verdict| Check {
+            name: name.to_owned(),
+            what: "it holds".to_owned(),
+            published: String::new(),
+            verdict,
+            seen: "it does not".to_owned(),
+        };
+        let checks = [
+            check("C01", Verdict::Passed),
+            check("C02", Verdict::Passed),
+            check("C06", Verdict::Failed),
+            check("C08", Verdict::Unknown),
+        ];
+        assert_eq!(
+            summary(Procedure::Cni, &checks, 1),
+            "2 checks of what the specification demands (MUST): 1 passed, 0 failed, 1 is not known; 1 check of what it recommends \
+             (SHOULD): 0 passed, 1 failed; 1 check of what netrig tries besides: 1 passed, 0 failed."
+        );
+        let said = said_of(Procedure::Cni, &checks);
+        assert_eq!(said[0], "C06 (SHOULD, section 2) failed. Expected: it holds. Seen: it does not.");
+        assert_eq!(table(Procedure::Cni, &checks).rows[1].cells.last(), Some(&Cell::text("netrig's own")));
     }
 }

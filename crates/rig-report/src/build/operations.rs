@@ -2,7 +2,7 @@
 
 use rig_stats::units::counted;
 use rig_suite::checks::Procedure;
-use rig_suite::checks::cni::{OperationTimes, times};
+use rig_suite::checks::cni::{OperationTimes, PluginTimes, times};
 use rig_verdict::view::RunView;
 
 use crate::document::{Block, Cell, Column, Label, Row, Table};
@@ -63,7 +63,8 @@ fn of_all(all: &[OperationTimes]) -> Table {
     }
     table.notes.push(
         "In brackets how many containers. From the begin of the operation of each; the first packet from the begin of its ADD until a datagram of another \
-         container, one of which is sent each millisecond, is answered."
+         container is answered. It sends one each millisecond while none is answered, so that this is known to a millisecond, and less well where \
+         CPUs are busy."
             .to_owned(),
     );
     for one in all.iter().filter(|one| one.at_once > 1) {
@@ -82,6 +83,10 @@ fn of_all(all: &[OperationTimes]) -> Table {
             let of = counted(one.at_once as usize, "container", "containers");
             table.notes.push(format!("With {of} at once these failed: {failed}. {}", one.why.join("; ")));
         }
+        if let Some(stopped) = &one.stopped {
+            let of = counted(one.at_once as usize, "container", "containers");
+            table.notes.push(format!("With {of} at once it was {stopped}."));
+        }
         if !one.shared_addresses.is_empty() {
             table.notes.push(format!("Two containers had the same address: {}.", one.shared_addresses.join(", ")));
         }
@@ -89,19 +94,26 @@ fn of_all(all: &[OperationTimes]) -> Table {
     table
 }
 
-/// Of each plug-in, where containers come alone.
+/// Of each plug-in, where the fewest containers come at once.
 fn of_each(all: &[OperationTimes]) -> Table {
-    let mut table = Table::new("Time of each plug-in (ms), containers coming alone", "Plug-in");
+    let fewest = all.first();
+    let coming = match fewest.map_or(1, |one| one.at_once) {
+        1 => "containers coming alone".to_owned(),
+        count => format!("{count} containers coming at once"),
+    };
+    let mut table = Table::new(format!("Time of each plug-in (ms), {coming}"), "Plug-in");
     table.columns = columns();
-    let alone = all.iter().find(|one| one.at_once == 1).or(all.first());
-    for (plugin, commands) in alone.into_iter().flat_map(|one| &one.plugins) {
+    for PluginTimes { plugin, commands } in fewest.into_iter().flat_map(|one| &one.chain) {
         for command in ["add", "check", "del"] {
             if let Some(times) = commands.get(command) {
                 table.rows.push(row(&format!("{plugin}, {}", command.to_uppercase()), times));
             }
         }
     }
-    table.notes.push("What a plug-in has another one do, such as for addresses, is part of its time.".to_owned());
+    table.notes.push(
+        "In the order of the chain, of operations that succeeded. What a plug-in has another one do, such as for addresses, is part of its time."
+            .to_owned(),
+    );
     table
 }
 
@@ -117,5 +129,17 @@ mod tests {
         assert_eq!(percentile(&values, 0.99), None);
         assert_eq!(percentile(&values, 1.0), Some(20));
         assert_eq!(percentile(&[], 0.5), None);
+    }
+
+    #[test]
+    fn the_title_says_how_many_came_at_once() {
+        let chain = ["z", "a"]
+            .map(|plugin| PluginTimes { plugin: plugin.to_owned(), commands: [("add".to_owned(), vec![1000])].into() });
+        let of = |at_once| [OperationTimes { at_once, chain: chain.to_vec(), ..OperationTimes::default() }];
+        assert_eq!(of_each(&of(1)).caption, "Time of each plug-in (ms), containers coming alone");
+        let many = of_each(&of(100));
+        assert_eq!(many.caption, "Time of each plug-in (ms), 100 containers coming at once");
+        let labels: Vec<&str> = many.rows.iter().map(|row| &*row.label).collect();
+        assert_eq!(labels, ["z, ADD (1)", "a, ADD (1)"]);
     }
 }
