@@ -129,9 +129,15 @@ fn bad_plug_ins_are_told_and_leave_nothing() {
     world::own(|| {
         let before = own_folders();
         let bench = Bench::new();
-        let add = |what: &str| format!("[ $CNI_COMMAND = ADD ] || exit 0\n{what}");
+        let calls = bench.path("calls");
+        let add = |what: &str| {
+            format!(
+                "echo $CNI_COMMAND $CNI_CONTAINERID >> {}\n[ $CNI_COMMAND = ADD ] || exit 0\n{what}",
+                calls.display()
+            )
+        };
         let no_address =
-            r#"{ "cniVersion": "1.0.0", "interfaces": [{ "name": "eth0", "sandbox": "/run/netns/a-x" }] }"#;
+            r#"{ "cniVersion": "1.0.0", "interfaces": [{ "name": "eth0", "sandbox": "/run/netns/a.x" }] }"#;
         let cases = [
             ("hangs", add("sleep 300"), "ADD of plug-in hangs took longer than 1 s, and was killed"),
             ("garbage", add("echo nothing good"), "ended with status 0, and what it wrote is no result"),
@@ -152,11 +158,14 @@ fn bad_plug_ins_are_told_and_leave_nothing() {
         ];
         for (name, script, expected) in cases {
             bench.plugin(name, &script);
+            let _ = fs::remove_file(&calls);
             let network = of_plugins(&json!([{ "type": name }]));
             let (said, trial) = bench.run(&network, "time_limit = \"1s\"\n", "", bench.folder.path());
             let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(said.contains(expected), "{name}: {said}");
             assert!(trial.is_none(), "{name}: {said}");
+            // Also of one that was killed, and of one whose result is of no use.
+            assert_eq!(fs::read_to_string(&calls).unwrap_or_default(), "ADD a.x\nDEL a.x\n", "{name}");
             assert_eq!(own_folders(), before, "{name}");
             assert!(!Path::new("/run/left").exists() && !Path::new("/etc/cni/left").exists(), "{name}");
             world::assert_nothing_left(name);
@@ -166,6 +175,84 @@ fn bad_plug_ins_are_told_and_leave_nothing() {
             said.split_whitespace().collect::<Vec<_>>().join(" ").contains("there is no such program in"),
             "{said}"
         );
+    });
+}
+
+/// A plug-in that joins the testbed's own containers by a bridge, and does with all others what is said.
+fn selective(calls: &Path, others: &str) -> String {
+    format!(
+        r#"echo $CNI_COMMAND $CNI_CONTAINERID >> {}
+case $CNI_CONTAINERID in a.x) n=1;; a.y) n=2;; *) {others};; esac
+[ $CNI_COMMAND = ADD ] || exit 0
+ip link add own0 type bridge 2> /dev/null
+ip link set own0 up
+ip link add own-$n type veth peer name $CNI_IFNAME netns ${{CNI_NETNS##*/}} || exit 4
+ip link set own-$n master own0 up
+ip -n ${{CNI_NETNS##*/}} addr add 10.99.0.$n/24 dev $CNI_IFNAME
+ip -n ${{CNI_NETNS##*/}} link set $CNI_IFNAME up
+echo '{{ "cniVersion": "1.0.0", "interfaces": [{{ "name": "'$CNI_IFNAME'", "sandbox": "'$CNI_NETNS'" }}], "ips": [{{ "address": "10.99.0.'$n'/24", "interface": 0 }}] }}'"#,
+        calls.display()
+    )
+}
+
+const CONFORM: &str = "[[scenario.phase]]\nname = \"operations\"\ncommand = [{ datapath = \"cni\", name = \"conform\" }, \
+                       { datapath = \"cni\", name = \"at_once\", arguments = { count = 2, rounds = 2 } }]\n";
+
+#[test]
+fn nothing_passes_that_an_add_has_to_go_before() {
+    world::own(|| {
+        let bench = Bench::new();
+        let calls = bench.path("calls");
+        let cases = [
+            ("picky", "[ $CNI_COMMAND = ADD ] || exit 0; echo '{ \"code\": 11, \"msg\": \"full\" }'; exit 1"),
+            ("slow", "[ $CNI_COMMAND = ADD ] || exit 0; sleep 300"),
+        ];
+        for (name, others) in cases {
+            let _ = fs::remove_file(&calls);
+            bench.plugin(name, &selective(&calls, others));
+            let network = of_plugins(&json!([{ "type": name }]));
+            let (said, trial) = bench.run(&network, "time_limit = \"1s\"\n", CONFORM, bench.folder.path());
+            let trial = trial.unwrap_or_else(|| panic!("{name}: no trial: {said}"));
+            let checks = Procedure::Cni.judge(std::slice::from_ref(&trial));
+            let verdict = |check: &str| checks.iter().find(|one| one.name == check).map(|one| one.verdict);
+            assert_eq!(verdict("C01"), Some(Verdict::Failed), "{name}: {checks:?}");
+            for check in ["C02", "C03", "C04", "C05", "C06", "C07", "C08", "C09", "C10", "C11", "C15", "C19"] {
+                assert_eq!(verdict(check), Some(Verdict::Unknown), "{name}, {check}: {checks:?}");
+            }
+            assert_eq!(verdict("C12"), Some(Verdict::Passed), "{name}: {checks:?}");
+            let is_refused = if name == "picky" { Verdict::Passed } else { Verdict::Failed };
+            assert_eq!(verdict("C13"), Some(is_refused), "{name}: {checks:?}");
+            let times = &trial.phases[0].commands[1].answers[0].1;
+            assert_eq!(times["chain"][0]["commands"], json!({}), "{name}: {times}");
+            // A plug-in that hangs is not waited for again in each round.
+            let rounds = if name == "picky" { 2 } else { 1 };
+            assert_eq!(times["rounds"], json!(rounds), "{name}: {times}");
+            assert_eq!(times["stopped"].is_string(), name == "slow", "{name}: {times}");
+            let calls = fs::read_to_string(&calls).unwrap_or_default();
+            let added: Vec<&str> =
+                calls.lines().filter_map(|line| line.strip_prefix("ADD ")).filter(|id| id.contains("guest")).collect();
+            for (place, id) in added.iter().enumerate() {
+                assert!(!added[..place].contains(id), "{name}: {id} was added twice: {calls}");
+                let deleted = calls.lines().filter(|line| line.strip_prefix("DEL ") == Some(id)).count();
+                assert_eq!(deleted, 1, "{name}, {id}: {calls}");
+            }
+            world::assert_nothing_left(name);
+        }
+    });
+}
+
+#[test]
+fn containers_before_one_that_cannot_be_added_are_deleted() {
+    world::own(|| {
+        let bench = Bench::new();
+        let calls = bench.path("calls");
+        let script = selective(&calls, "exit 0").replace("a.y) n=2", "a.y) [ $CNI_COMMAND = ADD ] && exit 9; n=2");
+        bench.plugin("second", &script);
+        let (said, trial) = bench.run(&of_plugins(&json!([{ "type": "second" }])), "", "", bench.folder.path());
+        assert!(trial.is_none(), "{said}");
+        let calls = fs::read_to_string(&calls).unwrap_or_default();
+        assert_eq!(calls, "ADD a.x\nADD a.y\nDEL a.y\nDEL a.x\n", "{said}");
+        world::assert_nothing_left("of a network whose second container was refused");
     });
 }
 
