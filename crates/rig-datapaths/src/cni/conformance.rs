@@ -187,7 +187,7 @@ impl<'c> Tests<'c> {
             Ok(()) => self.one(|| guest.del()),
             Err(_) => Err("the first DEL failed (C07)".to_owned()),
         });
-        let seen = succeeds_and_leaves(twice, &before)?;
+        let seen = succeeds_and_leaves(&twice, &before)?;
         self.say("C08", "DEL of a container that was deleted succeeds, and nothing is left of it", seen);
         Ok(is_checked)
     }
@@ -284,7 +284,7 @@ impl<'c> Tests<'c> {
             Ok(_) => Err("the ADD did not fail (C13)".to_owned()),
             Err(_) => self.one(|| nowhere.del()),
         });
-        let seen = succeeds_and_leaves(deleted, &before)?;
+        let seen = succeeds_and_leaves(&deleted, &before)?;
         self.say("C14", "The DEL that follows a failed ADD succeeds, and nothing is left", seen);
         Ok(())
     }
@@ -380,8 +380,8 @@ fn succeeds<T>(tried: &Result<Operation<T>, String>) -> Seen {
     tried.as_ref().map_or_else(|why| not_tried(why), success)
 }
 
-fn succeeds_and_leaves(tried: Result<Operation<()>, String>, before: &Inventory) -> Result<Seen> {
-    match succeeds(&tried) {
+fn succeeds_and_leaves(tried: &Result<Operation<()>, String>, before: &Inventory) -> Result<Seen> {
+    match succeeds(tried) {
         (Verdict::Passed, _) => unchanged(before),
         other => Ok(other),
     }

@@ -131,7 +131,7 @@ struct Added {
 /// When containers themselves cannot be made; plug-ins that fail are counted.
 pub(super) fn at_once(containers: &Containers, asked: &AtOnce) -> Result<Value> {
     let AtOnce { count, rounds } = *asked;
-    asked.check().map_err(|mistake| anyhow!("{mistake}"))?;
+    asked.check()?;
     let (deadline, mut times) = (Deadline::new(), Times::new(containers.runtime().network(), count));
     for number in 0..rounds {
         // What hangs once does so again, for the whole time limit.
