@@ -189,6 +189,10 @@ impl Datapath for Cni {
         PATIENCE
     }
 
+    fn starts_programs(&self) -> bool {
+        true
+    }
+
     fn process(&self) -> Process<'_> {
         Process::Agent(self)
     }

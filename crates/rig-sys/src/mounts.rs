@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
@@ -22,19 +22,34 @@ use crate::netns::show_sysfs;
 const WRITABLE: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// Gives the calling thread, and those and the processes that it starts from now on, a mount namespace in which these folders are empty and
-/// its own, no other file can be written, and /sys shows the interfaces of its network namespace. What it does there is gone with the last
-/// of them.
+/// its own, no other file can be written, and /sys shows the interfaces of its network namespace. What is to be `shown` although it is below
+/// one of them is there as before. What it does there is gone with the last of them.
 ///
 /// # Errors
 /// When the kernel refuses a mount.
-pub fn enter_with_own(folders: &[&Path]) -> Result<()> {
+pub fn enter_with_own(folders: &[&Path], shown: &[&Path]) -> Result<()> {
     // SAFETY: only the calling thread moves, and its view of files is what it asks for; descriptors stay as they are.
     unsafe { unshare_unsafe(UnshareFlags::NEWNS) }.during(|| "create a mount namespace".into())?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .during(|| "keep mounts to this process".into())?;
     make_read_only()?;
+    let shown: Vec<_> = shown.iter().filter_map(|at| open_folder(at).transpose()).collect::<Result<_>>()?;
     folders.iter().try_for_each(|folder| own(folder))?;
+    for (at, folder) in shown {
+        let during = || format!("show {} again", at.display());
+        fs::create_dir_all(at).during(during)?;
+        mount_bind_recursive(format!("/proc/thread-self/fd/{}", folder.as_raw_fd()), at).during(during)?;
+    }
     show_sysfs()
+}
+
+/// A folder with its path, where there is one.
+fn open_folder(at: &Path) -> Result<Option<(&Path, OwnedFd)>> {
+    match open(at, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(folder) => Ok(Some((at, folder))),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error).during(|| format!("open {}", at.display())),
+    }
 }
 
 /// Mount by mount: mount_setattr(2), which takes all at once, came with Linux 5.12.
@@ -103,6 +118,15 @@ pub fn show_namespace(namespace: &Path, at: &Path) -> Result<()> {
     }
     fs::File::create(at).during(during)?;
     mount_bind(namespace, at).during(during)
+}
+
+/// Has /proc show this process's namespace of processes, by whose numbers programs find themselves.
+///
+/// # Errors
+/// When the kernel refuses, as in a container that hides parts of /proc.
+pub fn show_own_processes() -> Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", "/proc", "proc", flags, None).during(|| "show the processes of this namespace in /proc".into())
 }
 
 /// Undoes [`show_namespace`].
@@ -177,12 +201,16 @@ mod tests {
         fs::create_dir_all(outer.path().join("lib/other")).unwrap();
         fs::write(outer.path().join("lib/file"), "text").unwrap();
         fs::write(there.join("old"), "old").unwrap();
+        fs::create_dir(there.join("bin")).unwrap();
+        fs::write(there.join("bin/program"), "text").unwrap();
         symlink("file", outer.path().join("lib/link")).unwrap();
         let lib = outer.path().join("lib");
         let inside = thread::scope(|scope| {
             let work = || -> Result<()> {
-                enter_with_own(&[&there, &absent])?;
-                assert!(fs::read_dir(&there).unwrap().next().is_none());
+                enter_with_own(&[&there, &absent], &[&there.join("bin"), &there.join("gone")])?;
+                let left: Vec<_> = fs::read_dir(&there).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+                assert_eq!(left, ["bin"]);
+                assert_eq!(fs::read_to_string(there.join("bin/program")).unwrap(), "text");
                 fs::write(there.join("new"), "new").unwrap();
                 fs::write(absent.join("new"), "new").unwrap();
                 assert_eq!(fs::read_to_string(lib.join("link")).unwrap(), "text");

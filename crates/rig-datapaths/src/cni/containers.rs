@@ -9,20 +9,21 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use rig_cni::{AddResult, Attachment, Call, Operation, ResultCache, Runtime};
-use rig_sys::mounts::{enter_with_own, hide_namespace, show_namespace};
+use rig_sys::mounts::{enter_with_own, hide_namespace, show_namespace, show_own_processes};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_testbed::UPLINK;
 use rig_testbed::datapath::Site;
 use rig_testbed::host::container_namespaces;
 use rig_testbed::plan::DEFAULT_MTU;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::CniSettings;
 use super::ports::Ports;
 
-/// Where plug-ins keep what is not to be the machine's: leases and results, locks, configurations.
-const OWN: [&str; 3] = ["/run", "/var/lib/cni", "/etc/cni"];
+/// Where plug-ins keep what is not to be the machine's: leases and results, locks, configurations, logs. What is elsewhere they cannot
+/// write.
+const OWN: [&str; 7] = ["/run", "/var/lib/cni", "/etc/cni", "/var/log", "/tmp", "/var/tmp", "/dev/shm"];
 const NAMESPACES: &str = "/run/netns";
 const CONFIGURATIONS: &str = "/etc/cni/net.d";
 const CACHE: &str = "/var/lib/cni";
@@ -37,6 +38,26 @@ pub(super) struct Containers {
     attached: Vec<Attached>,
     /// What the node's own interface leads to.
     _outside: NetNs,
+}
+
+/// A container's id. Names of a testbed have no dot: `a-b/c` and `a/b-c` stay two.
+fn id_of(name: &str) -> String {
+    name.replace('/', ".")
+}
+
+/// Where the namespace of a container of the testbed is found.
+fn shown_at(name: &str) -> PathBuf {
+    Path::new(NAMESPACES).join(id_of(name))
+}
+
+fn is_own(folder: &Path) -> bool {
+    OWN.iter().any(|own| folder.starts_with(own))
+}
+
+/// Where a plug-in's host-local keeps its leases, where it is told to (`ipam.dataDir`).
+fn data_folder(plugin: &Map<String, Value>) -> Option<&Path> {
+    let folder = plugin.get("ipam")?.get("dataDir")?.as_str().map(Path::new)?;
+    (folder.is_absolute() && !is_own(folder)).then_some(folder)
 }
 
 /// A container of the testbed.
@@ -57,14 +78,29 @@ impl Containers {
     /// The first plug-in that fails, or that gives no address. What there is then goes with this process and the node.
     pub(super) fn attach(site: &Site, own: &CniSettings) -> Result<Self> {
         let namespaces = container_namespaces()?;
-        enter_with_own(&OWN.map(Path::new))?;
-        let outside = lead_outside().context("give the node an interface")?;
         let network = own.network()?;
+        let folders = own.folders();
+        // On NixOS all programs are below /run.
+        let shown: Vec<&Path> = folders.iter().map(PathBuf::as_path).filter(|folder| is_own(folder)).collect();
+        let leases = network.plugins.iter().filter_map(|plugin| data_folder(&plugin.object));
+        let own_folders: Vec<&Path> = OWN.iter().map(Path::new).chain(leases).collect();
+        enter_with_own(&own_folders, &shown)?;
+        let node = site.plan().nodes.get(site.number()).context("find the node in its plan")?;
+        for space in node.spaces.iter().skip(1) {
+            let namespace = namespaces.get(&space.name);
+            show_namespace(
+                namespace.with_context(|| format!("find the namespace of {}", space.name))?,
+                &shown_at(&space.name),
+            )?;
+        }
+        // Where namespaces are is said by processes outside, which are not seen from here on.
+        show_own_processes()?;
+        let outside = lead_outside().context("give the node an interface")?;
         fs::create_dir_all(CONFIGURATIONS).and_then(|()| {
             let file = Path::new(CONFIGURATIONS).join(format!("{}.conflist", network.name));
             fs::write(file, &own.conflist)
         })?;
-        let runtime = Runtime::new(&own.conflist, network, own.folders(), ResultCache::at(CACHE), own.time_limit())?;
+        let runtime = Runtime::new(&own.conflist, network, folders, ResultCache::at(CACHE), own.time_limit())?;
         let mut containers = Self {
             runtime,
             ports: Ports::of(&own.capabilities),
@@ -72,11 +108,8 @@ impl Containers {
             attached: Vec::new(),
             _outside: outside,
         };
-        let node = site.plan().nodes.get(site.number()).context("find the node in its plan")?;
         for (number, space) in node.spaces.iter().skip(1).enumerate() {
-            let namespace =
-                namespaces.get(&space.name).with_context(|| format!("find the namespace of {}", space.name))?;
-            match containers.attach_one(&space.name, namespace, number) {
+            match containers.attach_one(&space.name, number) {
                 Ok(attached) => containers.attached.push(attached),
                 // Those before it are on the network, and what made them is about to end.
                 Err(error) => {
@@ -90,12 +123,8 @@ impl Containers {
         Ok(containers)
     }
 
-    fn attach_one(&self, name: &str, namespace: &Path, number: usize) -> Result<Attached> {
-        // Names of a testbed have no dot: `a-b/c` and `a/b-c` stay two.
-        let id = name.replace('/', ".");
-        let at = Path::new(NAMESPACES).join(&id);
-        show_namespace(namespace, &at)?;
-        let attachment = self.attachment(&id, at, number);
+    fn attach_one(&self, name: &str, number: usize) -> Result<Attached> {
+        let attachment = self.attachment(&id_of(name), shown_at(name), number);
         let added = self.runtime.add(&attachment);
         let network = self.runtime.network();
         let result = match added.outcome {

@@ -94,10 +94,8 @@ pub fn basis(check: &str) -> (Strength, Option<u8>) {
         "C01" => (Strength::Must, Some(5)),
         // CHECK right after an ADD; an interface that is there already; a DEL again; STATUS.
         "C03" | "C04" | "C08" | "C18" => (Strength::Must, Some(2)),
-        // What CHECK finds, what DEL and GC remove, a DEL where something is missing.
-        "C06" | "C07" | "C09" | "C10" | "C11" | "C12" | "C14" | "C16" => (Strength::Should, Some(2)),
-        // An error in JSON.
-        "C13" => (Strength::Should, Some(5)),
+        // What CHECK finds, what DEL and GC remove, a DEL where something is missing, an error in JSON.
+        "C06" | "C07" | "C09" | "C10" | "C11" | "C12" | "C13" | "C14" | "C16" => (Strength::Should, Some(2)),
         _ => (Strength::Own, None),
     }
 }

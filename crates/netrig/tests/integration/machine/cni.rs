@@ -1,14 +1,17 @@
 //! Containers whose network CNI plug-ins make: those of the distribution, and scripts that do what plug-ins should not.
 
-use std::fs;
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rig_facts::record::TrialRecord;
 use rig_facts::store::Store;
 use rig_skip::{Lack, skip};
 use rig_suite::checks::{Procedure, Verdict};
+use rustix::fs::{CWD, Mode, OFlags, mkfifoat};
 use serde_json::{Value, json};
 
 use super::world::{self, expect, netrig};
@@ -51,8 +54,8 @@ impl Bench {
         assert!(writer.wait().unwrap().success());
     }
 
-    /// A run of one short trial: how it ended, what it said and the trial, where there is one.
-    fn run(&self, network: &Value, settings: &str, phases: &str, folder: &Path) -> (String, Option<TrialRecord>) {
+    /// A run of one short trial.
+    fn command(&self, network: &Value, settings: &str, phases: &str, folder: &Path) -> Command {
         fs::write(self.path("net.conflist"), network.to_string()).unwrap();
         let suite = format!(
             "name = \"one\"\ntitle = \"One\"\n[defaults]\nwindow = \"100ms\"\nwarm_up = \"20ms\"\ncool_down = \"10ms\"\n\
@@ -62,10 +65,16 @@ impl Bench {
             folder.display()
         );
         fs::write(self.path("suite.toml"), suite).unwrap();
-        let store = self.path("runs.sqlite");
         let mut command = netrig();
-        command.arg("run").arg(self.path("suite.toml")).args(["--trials", "1", "--quiet", "--store"]).arg(&store);
-        let output = command.output().unwrap();
+        command.arg("run").arg(self.path("suite.toml")).args(["--trials", "1", "--quiet", "--store"]);
+        command.arg(self.path("runs.sqlite"));
+        command
+    }
+
+    /// How it ended, what it said and the trial, where there is one.
+    fn run(&self, network: &Value, settings: &str, phases: &str, folder: &Path) -> (String, Option<TrialRecord>) {
+        let output = self.command(network, settings, phases, folder).output().unwrap();
+        let store = self.path("runs.sqlite");
         let said = world::text(&output.stdout) + &world::text(&output.stderr);
         let trial = Store::open(&store).ok().and_then(|store| {
             let last = store.runs().unwrap().into_iter().next_back()?;
@@ -129,11 +138,11 @@ fn bad_plug_ins_are_told_and_leave_nothing() {
     world::own(|| {
         let before = own_folders();
         let bench = Bench::new();
-        let calls = bench.path("calls");
+        let mut calls = Calls::new(&bench);
         let add = |what: &str| {
             format!(
                 "echo $CNI_COMMAND $CNI_CONTAINERID >> {}\n[ $CNI_COMMAND = ADD ] || exit 0\n{what}",
-                calls.display()
+                calls.path.display()
             )
         };
         let no_address =
@@ -158,14 +167,13 @@ fn bad_plug_ins_are_told_and_leave_nothing() {
         ];
         for (name, script, expected) in cases {
             bench.plugin(name, &script);
-            let _ = fs::remove_file(&calls);
             let network = of_plugins(&json!([{ "type": name }]));
             let (said, trial) = bench.run(&network, "time_limit = \"1s\"\n", "", bench.folder.path());
             let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
             assert!(said.contains(expected), "{name}: {said}");
             assert!(trial.is_none(), "{name}: {said}");
             // Also of one that was killed, and of one whose result is of no use.
-            assert_eq!(fs::read_to_string(&calls).unwrap_or_default(), "ADD a.x\nDEL a.x\n", "{name}");
+            assert_eq!(calls.taken(), "ADD a.x\nDEL a.x\n", "{name}");
             assert_eq!(own_folders(), before, "{name}");
             assert!(!Path::new("/run/left").exists() && !Path::new("/etc/cni/left").exists(), "{name}");
             world::assert_nothing_left(name);
@@ -176,6 +184,30 @@ fn bad_plug_ins_are_told_and_leave_nothing() {
             "{said}"
         );
     });
+}
+
+/// What scripts write about their calls: into a FIFO, since they can write no file that is seen here.
+struct Calls {
+    path: PathBuf,
+    fifo: File,
+}
+
+impl Calls {
+    fn new(bench: &Bench) -> Self {
+        let path = bench.path("calls");
+        mkfifoat(CWD, &path, Mode::RWXU).unwrap();
+        let flags = OFlags::NONBLOCK.bits() as i32;
+        let fifo = OpenOptions::new().read(true).write(true).custom_flags(flags).open(&path).unwrap();
+        Self { path, fifo }
+    }
+
+    /// All that was written since.
+    fn taken(&mut self) -> String {
+        let mut text = Vec::new();
+        let end = self.fifo.read_to_end(&mut text).unwrap_err();
+        assert_eq!(end.kind(), ErrorKind::WouldBlock);
+        String::from_utf8(text).unwrap()
+    }
 }
 
 /// A plug-in that joins the testbed's own containers by a bridge, and does with all others what is said.
@@ -202,14 +234,13 @@ const CONFORM: &str = "[[scenario.phase]]\nname = \"operations\"\ncommand = [{ d
 fn nothing_passes_that_an_add_has_to_go_before() {
     world::own(|| {
         let bench = Bench::new();
-        let calls = bench.path("calls");
+        let mut calls = Calls::new(&bench);
         let cases = [
             ("picky", "[ $CNI_COMMAND = ADD ] || exit 0; echo '{ \"code\": 11, \"msg\": \"full\" }'; exit 1"),
             ("slow", "[ $CNI_COMMAND = ADD ] || exit 0; sleep 300"),
         ];
         for (name, others) in cases {
-            let _ = fs::remove_file(&calls);
-            bench.plugin(name, &selective(&calls, others));
+            bench.plugin(name, &selective(&calls.path, others));
             let network = of_plugins(&json!([{ "type": name }]));
             let (said, trial) = bench.run(&network, "time_limit = \"1s\"\n", CONFORM, bench.folder.path());
             let trial = trial.unwrap_or_else(|| panic!("{name}: no trial: {said}"));
@@ -228,7 +259,7 @@ fn nothing_passes_that_an_add_has_to_go_before() {
             let rounds = if name == "picky" { 2 } else { 1 };
             assert_eq!(times["rounds"], json!(rounds), "{name}: {times}");
             assert_eq!(times["stopped"].is_string(), name == "slow", "{name}: {times}");
-            let calls = fs::read_to_string(&calls).unwrap_or_default();
+            let calls = calls.taken();
             let added: Vec<&str> =
                 calls.lines().filter_map(|line| line.strip_prefix("ADD ")).filter(|id| id.contains("guest")).collect();
             for (place, id) in added.iter().enumerate() {
@@ -245,12 +276,12 @@ fn nothing_passes_that_an_add_has_to_go_before() {
 fn containers_before_one_that_cannot_be_added_are_deleted() {
     world::own(|| {
         let bench = Bench::new();
-        let calls = bench.path("calls");
-        let script = selective(&calls, "exit 0").replace("a.y) n=2", "a.y) [ $CNI_COMMAND = ADD ] && exit 9; n=2");
+        let mut calls = Calls::new(&bench);
+        let script = selective(&calls.path, "exit 0").replace("a.y) n=2", "a.y) [ $CNI_COMMAND = ADD ] && exit 9; n=2");
         bench.plugin("second", &script);
         let (said, trial) = bench.run(&of_plugins(&json!([{ "type": "second" }])), "", "", bench.folder.path());
         assert!(trial.is_none(), "{said}");
-        let calls = fs::read_to_string(&calls).unwrap_or_default();
+        let calls = calls.taken();
         assert_eq!(calls, "ADD a.x\nADD a.y\nDEL a.y\nDEL a.x\n", "{said}");
         world::assert_nothing_left("of a network whose second container was refused");
     });
@@ -279,4 +310,34 @@ fn a_network_that_is_none_is_refused_with_its_file_and_key() {
     assert!(said.contains("--conflist"), "{said}");
     let other = refused(r#"{ "cniVersion": "1.0.0", "name": "n", "type": "bridge" }"#, &["--only", "nothing"]);
     assert!(other.contains("no scenario 'nothing'"), "{other}");
+}
+
+#[test]
+fn a_killed_run_leaves_nothing_of_what_a_plug_in_started() {
+    world::own(|| {
+        let bench = Bench::new();
+        let mut calls = Calls::new(&bench);
+        // One child of it has a session of its own, and neither ends by itself.
+        let script = format!("setsid sleep 4321 &\necho $CNI_COMMAND >> {}\nsleep 4321", calls.path.display());
+        bench.plugin("sleepy", &script);
+        let network = of_plugins(&json!([{ "type": "sleepy" }]));
+        let mut run = bench.command(&network, "", "", bench.folder.path());
+        let mut run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let sleepers = || {
+            let is_one =
+                |process: &world::Process| process.command.contains("sleep") && process.command.contains("4321");
+            world::processes().iter().filter(|process| is_one(process)).count()
+        };
+        let soon = Duration::from_secs(20);
+        let mut is_called = false;
+        let begun = world::until(soon, || {
+            is_called |= calls.taken().contains("ADD");
+            (is_called && sleepers() >= 2).then_some(())
+        });
+        assert!(begun.is_some(), "{:?}", world::processes());
+        run.kill().unwrap();
+        run.wait().unwrap();
+        assert!(world::until(soon, || (sleepers() == 0).then_some(())).is_some(), "{:?}", world::processes());
+        world::assert_nothing_left("of a killed run");
+    });
 }
