@@ -38,13 +38,13 @@ enum Verdict {
 }
 
 /// A verdict, and what was seen.
-type Seen = (Verdict, String);
+type Judgement = (Verdict, String);
 
-fn held(holds: bool, seen: String) -> Seen {
+fn held(holds: bool, seen: String) -> Judgement {
     (if holds { Verdict::Passed } else { Verdict::Failed }, seen)
 }
 
-fn not_tried(why: &str) -> Seen {
+fn not_tried(why: &str) -> Judgement {
     (Verdict::NotTried, format!("not tried: {why}"))
 }
 
@@ -99,7 +99,7 @@ impl<'c> Tests<'c> {
         self.containers.runtime()
     }
 
-    fn say(&mut self, name: &'static str, what: &'static str, (verdict, seen): Seen) {
+    fn say(&mut self, name: &'static str, what: &'static str, (verdict, seen): Judgement) {
         self.tried.push(CheckOutcome { name, what, verdict, seen });
     }
 
@@ -138,7 +138,7 @@ impl<'c> Tests<'c> {
     }
 
     /// What a command comes to that is not in all versions.
-    fn checked(&mut self, guest: &Guest<'_>, judge: impl FnOnce(&Operation<()>) -> Seen) -> Seen {
+    fn checked(&mut self, guest: &Guest<'_>, judge: impl FnOnce(&Operation<()>) -> Judgement) -> Judgement {
         match self.optional(|| guest.check()) {
             Ok(Some(checked)) => judge(&checked),
             Ok(None) => (Verdict::Lacking, NO_CHECK.to_owned()),
@@ -354,7 +354,7 @@ impl<'c> Tests<'c> {
 }
 
 /// Whether the node is as it was before.
-fn unchanged(before: &Inventory) -> Result<Seen> {
+fn unchanged(before: &Inventory) -> Result<Judgement> {
     let (after, differences) = before.changes()?;
     let mut unread: Vec<&str> = before.unread().iter().chain(after.unread()).map(String::as_str).collect();
     unread.dedup();
@@ -369,18 +369,18 @@ fn unchanged(before: &Inventory) -> Result<Seen> {
     Ok(held(false, seen + &unread))
 }
 
-fn success<T>(operation: &Operation<T>) -> Seen {
+fn success<T>(operation: &Operation<T>) -> Judgement {
     match &operation.outcome {
         Ok(_) => held(true, format!("in {:.1} ms", operation.took.as_secs_f64() * 1e3)),
         Err(failure) => held(false, failure.to_string()),
     }
 }
 
-fn succeeds<T>(tried: &Result<Operation<T>, String>) -> Seen {
+fn succeeds<T>(tried: &Result<Operation<T>, String>) -> Judgement {
     tried.as_ref().map_or_else(|why| not_tried(why), success)
 }
 
-fn succeeds_and_leaves(tried: &Result<Operation<()>, String>, before: &Inventory) -> Result<Seen> {
+fn succeeds_and_leaves(tried: &Result<Operation<()>, String>, before: &Inventory) -> Result<Judgement> {
     match succeeds(tried) {
         (Verdict::Passed, _) => unchanged(before),
         other => Ok(other),
@@ -388,7 +388,7 @@ fn succeeds_and_leaves(tried: &Result<Operation<()>, String>, before: &Inventory
 }
 
 /// Whether a plug-in says that it cannot do it. One that hangs, crashes or is not there says nothing.
-fn refused<T>(operation: &Operation<T>) -> Seen {
+fn refused<T>(operation: &Operation<T>) -> Judgement {
     let Err(failure) = &operation.outcome else { return held(false, "it succeeded".to_owned()) };
     match &failure.failure {
         Failure::Refused(_) => held(true, failure.to_string()),
@@ -399,7 +399,7 @@ fn refused<T>(operation: &Operation<T>) -> Seen {
     }
 }
 
-fn addresses_of_their_own(added: Vec<Operation<AddResult>>) -> Seen {
+fn addresses_of_their_own(added: Vec<Operation<AddResult>>) -> Judgement {
     let mut all: Vec<IpAddr> = Vec::new();
     for one in added {
         let addresses = match one.outcome {
@@ -416,7 +416,7 @@ fn addresses_of_their_own(added: Vec<Operation<AddResult>>) -> Seen {
 }
 
 /// Whether the container is as its result has it.
-fn is_as_told(guest: &Guest<'_>, result: &AddResult) -> Result<Seen> {
+fn is_as_told(guest: &Guest<'_>, result: &AddResult) -> Result<Judgement> {
     let netlink = Netlink::open(guest.namespace()?)?;
     let Some(told) = result.inside().find(|interface| interface.name == UPLINK) else {
         return Ok(held(false, format!("the result names no interface {UPLINK} of the container")));
@@ -437,7 +437,7 @@ fn is_as_told(guest: &Guest<'_>, result: &AddResult) -> Result<Seen> {
 }
 
 /// Whether a container that has an echo is reached from the testbed's first, at each of its addresses.
-fn reached(containers: &Containers, result: &AddResult) -> Result<Seen> {
+fn reached(containers: &Containers, result: &AddResult) -> Result<Judgement> {
     let addresses: Vec<_> = result.addresses().into_iter().map(|(address, _)| address).collect();
     for address in &addresses {
         if Prober::open(&containers.first()?, *address)?.first_answer(*address).is_none() {
