@@ -198,7 +198,7 @@ fn is_among(names: &[&str], piece: &str) -> bool {
 
 /// A process of tests uses a third to a half of a CPU (docs/decisions/tests-side-by-side.md).
 fn lane_count() -> usize {
-    (test_threads() * 2).min(8)
+    (test_threads() * 3 / 2).min(8)
 }
 
 fn test_threads() -> usize {

@@ -559,6 +559,7 @@ impl Trials {
         let observed = self.observe(stage, scenario, phases, false, &mut |_, _| ())?;
         // Agents work for all nodes, as the runner does.
         let all_ns = (own_cpu_ns() + agents.cpu_ns()?).saturating_sub(before_ns);
+        agents.detach()?;
         let window_ns = (observed.window.1 - observed.window.0).max(1) as f64;
         let own = |node: &NodeRecord| {
             let workers = observed.workers.iter().filter(|worker| node_of(&worker.name) == node.name);
