@@ -43,7 +43,7 @@ impl ResultCache {
         Self { folder: folder.into().join("results") }
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
@@ -80,7 +80,11 @@ impl ResultCache {
         AddResult::read(&info.result).ok()
     }
 
-    pub(crate) fn forget(&self, network: &str, attachment: &Attachment) -> io::Result<()> {
+    /// Forgets what the last ADD of this attachment has made, as a runtime does that has lost it.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn forget(&self, network: &str, attachment: &Attachment) -> io::Result<()> {
         match std::fs::remove_file(self.file(network, attachment)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),

@@ -3,7 +3,6 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{Read, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -105,13 +104,13 @@ const EXCERPT: usize = 400;
 const STEP: Duration = Duration::from_micros(100);
 
 /// The program of a plug-in.
-pub fn find_plugin(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
+fn find_plugin(name: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 impl Invocation<'_> {
-    /// Calls it; what it wrote, `None` where that is nothing. The plug-in, and what it has left running in its process group, has ended
-    /// then.
+    /// Calls it; what it wrote, `None` where that is nothing. The plug-in has ended then, and what it has left running in its process
+    /// group is killed.
     pub fn call(&self) -> Result<Option<Value>, PluginFailure> {
         let failed =
             |failure, stderr| PluginFailure { plugin: self.plugin.to_owned(), command: self.command, failure, stderr };
@@ -253,15 +252,6 @@ fn excerpt(bytes: &[u8]) -> String {
 }
 
 impl PluginFailure {
-    /// Whether the plug-in was killed by a signal, or by its time limit.
-    pub fn was_killed(&self) -> bool {
-        match &self.failure {
-            Failure::TimedOut { .. } => true,
-            Failure::Died { status, .. } => status.signal().is_some(),
-            _ => false,
-        }
-    }
-
     pub(crate) fn no_result(plugin: &str, command: Command, why: String, output: &Value) -> Self {
         let output = if output.is_null() { String::new() } else { excerpt(output.to_string().as_bytes()) };
         let failure = Failure::NoResult { why, output };

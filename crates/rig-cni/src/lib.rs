@@ -15,7 +15,7 @@ mod version;
 pub use attachment::Attachment;
 pub use cache::ResultCache;
 pub use conflist::{Conflist, ConflistError, PluginConf};
-pub use invoke::{Command, Failure, PluginFailure, find_plugin};
+pub use invoke::{Command, Failure, PluginFailure};
 pub use result::{AddResult, Interface, IpConfig, PluginError, Route};
 pub use runtime::{Call, Operation, Runtime, default_folders};
 pub use version::Version;

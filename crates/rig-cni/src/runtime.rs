@@ -96,11 +96,6 @@ impl Runtime {
         &self.cache
     }
 
-    /// Of each call of a plug-in.
-    pub fn time_limit(&self) -> Duration {
-        self.time_limit
-    }
-
     fn invocation<'a>(
         &'a self,
         plugin: &'a str,

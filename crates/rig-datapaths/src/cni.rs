@@ -34,7 +34,7 @@ const TIME_LIMITS: std::ops::RangeInclusive<Duration> = Duration::from_millis(10
 /// Of a whole chain, so that an operation that hangs ends well before an agent's answer is waited for no more.
 const CHAIN_LIMIT: Duration = Duration::from_secs(120);
 /// A hundred containers at once wait for each other's locks, in each plug-in of a chain.
-const PATIENCE: Duration = Duration::from_secs(600);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(600);
 /// When a command begins nothing more. What has begun may then take two operations, the second a DEL, and a while for packets.
 const BUDGET: Duration = Duration::from_secs(300);
 
@@ -99,8 +99,7 @@ impl CniSettings {
             );
         }
         let network = Conflist::parse(&self.conflist)
-            .map_err(|error| Mistake::new(error.to_string(), "").at("conflist"))
-            .map_err(|mistake| Mistake { hint: None, ..mistake })?;
+            .map_err(|error| Mistake { hint: None, ..Mistake::new(error.to_string(), "").at("conflist") })?;
         match self.plugins {
             Some(count) if !(1..=network.plugins.len()).contains(&count) => {
                 let what = format!("{count} plug-ins of network {}", network.name);
@@ -185,8 +184,8 @@ impl Datapath for Cni {
         }
     }
 
-    fn patience(&self) -> Duration {
-        PATIENCE
+    fn answer_timeout(&self) -> Duration {
+        ANSWER_TIMEOUT
     }
 
     fn starts_programs(&self) -> bool {

@@ -197,13 +197,13 @@ fn wait_for(life: &mut dyn ProcessHandle, time_limit: Duration) -> io::Result<Op
 #[derive(Debug)]
 pub(crate) struct Output {
     file: File,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl Output {
     /// That is waited for so long.
-    pub(crate) fn new(stdout: OwnedFd, patience: Duration) -> Self {
-        Self { file: stdout.into(), patience }
+    pub(crate) fn new(stdout: OwnedFd, timeout: Duration) -> Self {
+        Self { file: stdout.into(), timeout }
     }
 }
 
@@ -215,9 +215,9 @@ impl From<OwnedFd> for Output {
 
 impl Read for Output {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let time_limit = Timespec { tv_sec: self.patience.as_secs() as i64, tv_nsec: 0 };
+        let time_limit = Timespec { tv_sec: self.timeout.as_secs() as i64, tv_nsec: 0 };
         match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&time_limit))? {
-            0 => Err(silence(self.patience)),
+            0 => Err(silence(self.timeout)),
             _ => self.file.read(buffer),
         }
     }

@@ -12,7 +12,8 @@ Examples:
 
 pub const HOSTS: &str = "\
 Examples:
-  netrig hosts check a=web1 b=web2    before `netrig run layers --on a=web1 ...`";
+  netrig hosts check a=web1 b=web2     before a run over these hosts
+  netrig run pairs --hosts hosts.toml  each host with each other one";
 
 pub const HOSTS_CHECK: &str = "\
 Examples:

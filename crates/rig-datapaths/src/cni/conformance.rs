@@ -10,7 +10,7 @@ use rig_testbed::UPLINK;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::containers::{Containers, Guest};
+use super::containers::{Containers, TestContainer};
 use super::leftovers::Inventory;
 use super::operations::{add_all, delete_all};
 use super::reach::{Echo, Prober};
@@ -103,7 +103,7 @@ impl<'c> Tests<'c> {
         self.tried.push(CheckOutcome { name, what, verdict, seen });
     }
 
-    /// Does something with plug-ins, while there is time; why not where there is none. A DEL that is left out so follows when the guest
+    /// Does something with plug-ins, while there is time; why not where there is none. A DEL that is left out so follows when the container
     /// is dropped.
     fn run<T>(
         &mut self,
@@ -130,16 +130,16 @@ impl<'c> Tests<'c> {
     }
 
     /// An ADD that has to go before something else; why that cannot be tried where it fails.
-    fn add(&mut self, guest: &Guest<'_>) -> Result<AddResult, String> {
-        let added = self.one(|| guest.add())?;
+    fn add(&mut self, container: &TestContainer<'_>) -> Result<AddResult, String> {
+        let added = self.one(|| container.add())?;
         let result = added.outcome.map_err(|failure| format!("ADD failed: {failure}"));
         self.has_added |= result.is_ok();
         result
     }
 
     /// What a command comes to that is not in all versions.
-    fn checked(&mut self, guest: &Guest<'_>, judge: impl FnOnce(&Operation<()>) -> Judgement) -> Judgement {
-        match self.optional(|| guest.check()) {
+    fn checked(&mut self, container: &TestContainer<'_>, judge: impl FnOnce(&Operation<()>) -> Judgement) -> Judgement {
+        match self.optional(|| container.check()) {
             Ok(Some(checked)) => judge(&checked),
             Ok(None) => (Verdict::Lacking, NO_CHECK.to_owned()),
             Err(stopped) => not_tried(&stopped),
@@ -149,11 +149,11 @@ impl<'c> Tests<'c> {
     /// ADD, CHECK, DEL, DEL again; whether CHECK succeeded.
     fn one_container(&mut self) -> Result<bool> {
         let before = Inventory::take()?;
-        let guest = self.containers.guest(0)?;
-        let echo = Echo::open(guest.namespace()?)?;
-        let (added, seen) = match self.one(|| guest.add()).map(|added| added.outcome) {
+        let container = self.containers.test_container(0)?;
+        let echo = Echo::open(container.namespace()?)?;
+        let (added, seen) = match self.one(|| container.add()).map(|added| added.outcome) {
             Ok(Ok(result)) => {
-                let seen = is_as_told(&guest, &result)?;
+                let seen = is_as_told(&container, &result)?;
                 (Ok(result), seen)
             }
             Ok(Err(failure)) => (Err("ADD failed (C01)".to_owned()), held(false, failure.to_string())),
@@ -167,16 +167,16 @@ impl<'c> Tests<'c> {
         };
         self.say("C02", "A container that was added is reached from another", seen);
         let seen = match &added {
-            Ok(_) => self.checked(&guest, success),
+            Ok(_) => self.checked(&container, success),
             Err(why) => not_tried(why),
         };
         let is_checked = seen.0 == Verdict::Passed;
         self.say("C03", "CHECK of a container that is as it was added succeeds", seen);
         drop(echo);
-        let deleted = added.and_then(|_| self.one(|| guest.del()));
+        let deleted = added.and_then(|_| self.one(|| container.del()));
         let seen = match &deleted {
             Ok(deleted) if deleted.outcome.is_ok() => {
-                let is_there = Netlink::open(guest.namespace()?)?.links()?.iter().any(|link| link.name == UPLINK);
+                let is_there = Netlink::open(container.namespace()?)?.links()?.iter().any(|link| link.name == UPLINK);
                 held(!is_there, if is_there { format!("{UPLINK} is still there") } else { "gone".to_owned() })
             }
             Ok(failed) => success(failed),
@@ -184,7 +184,7 @@ impl<'c> Tests<'c> {
         };
         self.say("C07", "DEL succeeds, and the interface is gone", seen);
         let twice = deleted.and_then(|first| match first.outcome {
-            Ok(()) => self.one(|| guest.del()),
+            Ok(()) => self.one(|| container.del()),
             Err(_) => Err("the first DEL failed (C07)".to_owned()),
         });
         let seen = succeeds_and_leaves(&twice, &before)?;
@@ -194,11 +194,11 @@ impl<'c> Tests<'c> {
 
     /// A container that has the interface already.
     fn added_twice(&mut self) -> Result<()> {
-        let guest = self.containers.guest(0)?;
-        let _echo = Echo::open(guest.namespace()?)?;
-        let added = self.add(&guest);
+        let container = self.containers.test_container(0)?;
+        let _echo = Echo::open(container.namespace()?)?;
+        let added = self.add(&container);
         let again = match &added {
-            Ok(_) => self.one(|| guest.add()).as_ref().map_or_else(|stopped| not_tried(stopped), refused),
+            Ok(_) => self.one(|| container.add()).as_ref().map_or_else(|stopped| not_tried(stopped), refused),
             Err(why) => not_tried(why),
         };
         let seen = match &added {
@@ -213,12 +213,12 @@ impl<'c> Tests<'c> {
 
     /// A container that has lost its addresses. Where CHECK fails anyway, or has not been tried, its failure means nothing.
     fn broken(&mut self, is_checked: bool) -> Result<()> {
-        let guest = self.containers.guest(0)?;
+        let container = self.containers.test_container(0)?;
         let seen = if is_checked {
-            match self.add(&guest) {
+            match self.add(&container) {
                 Ok(_) => {
-                    strip(&guest)?;
-                    self.checked(&guest, refused)
+                    strip(&container)?;
+                    self.checked(&container, refused)
                 }
                 Err(why) => not_tried(&why),
             }
@@ -234,11 +234,10 @@ impl<'c> Tests<'c> {
 
     /// A runtime that has lost what ADD answered.
     fn without_result(&mut self) -> Result<()> {
-        let guest = self.containers.guest(0)?;
-        let deleted = self.add(&guest).and_then(|_| {
-            self.forget(&guest.attachment);
-            self.one(|| guest.del())
-        });
+        let container = self.containers.test_container(0)?;
+        let added = self.add(&container);
+        self.forget(&container.attachment)?;
+        let deleted = added.and_then(|_| self.one(|| container.del()));
         self.say("C09", "DEL without the result of the ADD succeeds", succeeds(&deleted));
         Ok(())
     }
@@ -246,10 +245,10 @@ impl<'c> Tests<'c> {
     /// A container whose namespace went first, as after a crash.
     fn without_namespace(&mut self) -> Result<()> {
         let before = Inventory::take()?;
-        let mut guest = self.containers.guest(0)?;
-        let added = self.add(&guest);
-        guest.end_namespace()?;
-        let deleted = added.and_then(|_| self.one(|| guest.del()));
+        let mut container = self.containers.test_container(0)?;
+        let added = self.add(&container);
+        container.end_namespace()?;
+        let deleted = added.and_then(|_| self.one(|| container.del()));
         self.say("C10", "DEL succeeds after the container's namespace has gone", succeeds(&deleted));
         let seen = match deleted {
             Ok(Operation { outcome: Ok(()), .. }) => unchanged(&before)?,
@@ -290,13 +289,14 @@ impl<'c> Tests<'c> {
     }
 
     fn at_once(&mut self) -> Result<()> {
-        let guests: Vec<Guest<'_>> = (0..AT_ONCE).map(|number| self.containers.guest(number)).collect::<Result<_>>()?;
+        let test_containers: Vec<TestContainer<'_>> =
+            (0..AT_ONCE).map(|number| self.containers.test_container(number)).collect::<Result<_>>()?;
         let hangs = |all: &Result<Vec<Operation<AddResult>>>| {
             let all = all.iter().flatten();
             all.map(|own| own.outcome.as_ref().err().and_then(hanging)).collect()
         };
         let seen = if self.has_added {
-            match self.run(|| add_all(&guests), hangs) {
+            match self.run(|| add_all(&test_containers), hangs) {
                 Ok(added) => addresses_of_their_own(added?),
                 Err(stopped) => not_tried(&stopped),
             }
@@ -304,13 +304,13 @@ impl<'c> Tests<'c> {
             not_tried("ADD of one container alone failed (C01)")
         };
         self.say("C15", "Ten containers that are added at once have addresses of their own", seen);
-        delete_all(&guests);
+        delete_all(&test_containers);
         Ok(())
     }
 
     /// What a runtime has lost sight of, beside what is valid.
     fn garbage(&mut self) -> Result<()> {
-        let (kept, mut lost) = (self.containers.guest(0)?, self.containers.guest(1)?);
+        let (kept, mut lost) = (self.containers.test_container(0)?, self.containers.test_container(1)?);
         let mut valid = self.containers.valid();
         valid.push(kept.attachment.clone());
         let echo = Echo::open(kept.namespace()?)?;
@@ -318,7 +318,7 @@ impl<'c> Tests<'c> {
         let with_one = Inventory::take()?;
         let both = added.and_then(|result| self.add(&lost).map(|_| result));
         lost.end_namespace()?;
-        self.forget(&lost.attachment);
+        self.forget(&lost.attachment)?;
         let runtime = self.runtime();
         let collected = both.and_then(|result| Ok((result, self.optional(|| runtime.gc(&valid))?)));
         let (removed, left) = match collected {
@@ -347,9 +347,8 @@ impl<'c> Tests<'c> {
     }
 
     /// Loses what the ADD answered.
-    fn forget(&self, attachment: &Attachment) {
-        let name = format!("{}-{}-{}", self.runtime().network().name, attachment.container, attachment.interface);
-        let _ = std::fs::remove_file(self.runtime().cache().folder().join(name));
+    fn forget(&self, attachment: &Attachment) -> Result<()> {
+        Ok(self.runtime().cache().forget(&self.runtime().network().name, attachment)?)
     }
 }
 
@@ -416,12 +415,12 @@ fn addresses_of_their_own(added: Vec<Operation<AddResult>>) -> Judgement {
 }
 
 /// Whether the container is as its result has it.
-fn is_as_told(guest: &Guest<'_>, result: &AddResult) -> Result<Judgement> {
-    let netlink = Netlink::open(guest.namespace()?)?;
+fn is_as_told(container: &TestContainer<'_>, result: &AddResult) -> Result<Judgement> {
+    let netlink = Netlink::open(container.namespace()?)?;
     let Some(told) = result.inside().find(|interface| interface.name == UPLINK) else {
         return Ok(held(false, format!("the result names no interface {UPLINK} of the container")));
     };
-    if *told.sandbox != *guest.attachment.namespace.to_string_lossy() {
+    if *told.sandbox != *container.attachment.namespace.to_string_lossy() {
         return Ok(held(false, format!("the result has it in {}", told.sandbox)));
     }
     let Ok(link) = netlink.link(UPLINK) else { return Ok(held(false, format!("the container has no {UPLINK}"))) };
@@ -449,8 +448,8 @@ fn reached(containers: &Containers, result: &AddResult) -> Result<Judgement> {
 }
 
 /// Takes a container's addresses from it.
-fn strip(guest: &Guest<'_>) -> Result<()> {
-    let mut netlink = Netlink::open(guest.namespace()?)?;
+fn strip(container: &TestContainer<'_>) -> Result<()> {
+    let mut netlink = Netlink::open(container.namespace()?)?;
     let Ok(link) = netlink.link(UPLINK) else { return Ok(()) };
     for address in netlink.addresses_of(link.index)? {
         netlink.remove_address(link.index, &address)?;

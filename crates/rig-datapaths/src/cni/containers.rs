@@ -1,4 +1,4 @@
-//! The containers that a node's network has: those of the testbed, and guests that come and go.
+//! The containers that a node's network has: those of the testbed, and test_containers that come and go.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,8 +33,8 @@ const CACHE: &str = "/var/lib/cni";
 pub(super) struct Containers {
     runtime: Runtime,
     ports: Ports,
-    /// How many guests there were: an id that a failed DEL has left with plug-ins is never another's.
-    guests: AtomicUsize,
+    /// How many test_containers there were: an id that a failed DEL has left with plug-ins is never another's.
+    test_containers: AtomicUsize,
     attached: Vec<Attached>,
     /// What the node's own interface leads to.
     _outside: NetNs,
@@ -104,7 +104,7 @@ impl Containers {
         let mut containers = Self {
             runtime,
             ports: Ports::of(&own.capabilities),
-            guests: AtomicUsize::new(0),
+            test_containers: AtomicUsize::new(0),
             attached: Vec::new(),
             _outside: outside,
         };
@@ -194,26 +194,31 @@ impl Containers {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub(super) fn guest(&self, number: usize) -> Result<Guest<'_>> {
+    pub(super) fn test_container(&self, number: usize) -> Result<TestContainer<'_>> {
         let namespace = NetNs::create()?;
         Netlink::open(&namespace)?.set_up("lo")?;
         let id = self.unused_id();
         let at = Path::new(NAMESPACES).join(&id);
         show_namespace(Path::new(&format!("/proc/thread-self/fd/{}", namespace.raw_fd())), &at)?;
         let attachment = self.attachment(&id, at, self.attached.len() + number);
-        Ok(Guest { runtime: &self.runtime, attachment, namespace: Some(namespace), owes_del: AtomicBool::new(false) })
+        Ok(TestContainer {
+            runtime: &self.runtime,
+            attachment,
+            namespace: Some(namespace),
+            owes_del: AtomicBool::new(false),
+        })
     }
 
     /// The id of a container that there never was. Two dots, where those of the testbed have one.
     fn unused_id(&self) -> String {
-        format!("netrig.guest.{}", self.guests.fetch_add(1, Ordering::Relaxed))
+        format!("netrig.test.{}", self.test_containers.fetch_add(1, Ordering::Relaxed))
     }
 
     /// A container whose namespace is not there.
-    pub(super) fn absent(&self) -> Guest<'_> {
+    pub(super) fn absent(&self) -> TestContainer<'_> {
         let id = self.unused_id();
         let attachment = Attachment::new(&id, Path::new(NAMESPACES).join(&id), UPLINK);
-        Guest { runtime: &self.runtime, attachment, namespace: None, owes_del: AtomicBool::new(false) }
+        TestContainer { runtime: &self.runtime, attachment, namespace: None, owes_del: AtomicBool::new(false) }
     }
 
     /// Deletes the testbed's containers from the network.
@@ -236,7 +241,7 @@ impl Containers {
 
 /// A container that comes and goes. An ADD that no DEL has followed is deleted with it, so that a trial that ends early leaves nothing.
 #[derive(Debug)]
-pub(super) struct Guest<'c> {
+pub(super) struct TestContainer<'c> {
     runtime: &'c Runtime,
     pub(super) attachment: Attachment,
     /// `None` when it has gone.
@@ -244,7 +249,7 @@ pub(super) struct Guest<'c> {
     owes_del: AtomicBool,
 }
 
-impl Guest<'_> {
+impl TestContainer<'_> {
     pub(super) fn add(&self) -> Operation<AddResult> {
         self.owes_del.store(true, Ordering::Relaxed);
         self.runtime.add(&self.attachment)
@@ -284,7 +289,7 @@ impl Guest<'_> {
     }
 }
 
-impl Drop for Guest<'_> {
+impl Drop for TestContainer<'_> {
     fn drop(&mut self) {
         if self.owes_del() {
             let _ = self.del();

@@ -13,7 +13,7 @@ use rig_testbed::datapath::Mistake;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::containers::{Containers, Guest};
+use super::containers::{Containers, TestContainer};
 use super::reach::{Echo, Prober};
 use super::{Deadline, hanging};
 
@@ -147,11 +147,13 @@ pub(super) fn at_once(containers: &Containers, asked: &AtOnce) -> Result<Value> 
 }
 
 fn round(containers: &Containers, count: usize, deadline: Deadline, times: &mut Times) -> Result<()> {
-    let guests: Vec<Guest<'_>> = (0..count).map(|number| containers.guest(number)).collect::<Result<_>>()?;
-    let echoes: Vec<Echo> = guests.iter().map(|guest| Echo::open(guest.namespace()?)).collect::<Result<_>>()?;
+    let test_containers: Vec<TestContainer<'_>> =
+        (0..count).map(|number| containers.test_container(number)).collect::<Result<_>>()?;
+    let echoes: Vec<Echo> =
+        test_containers.iter().map(|container| Echo::open(container.namespace()?)).collect::<Result<_>>()?;
     let begin = Instant::now();
     // An error of one is kept until all are deleted.
-    let tried = each(&guests, |guest| Ok(add(containers, guest)))?;
+    let tried = each(&test_containers, |container| Ok(add(containers, container)))?;
     let mut error = None;
     let mut added = Vec::with_capacity(tried.len());
     for (own, unreachable) in tried {
@@ -182,13 +184,17 @@ fn round(containers: &Containers, count: usize, deadline: Deadline, times: &mut 
         }
     }
     drop(echoes);
-    let there: Vec<&Guest<'_>> =
-        guests.iter().zip(&added).filter(|(_, own)| own.operation.outcome.is_ok()).map(|(guest, _)| guest).collect();
+    let there: Vec<&TestContainer<'_>> = test_containers
+        .iter()
+        .zip(&added)
+        .filter(|(_, own)| own.operation.outcome.is_ok())
+        .map(|(container, _)| container)
+        .collect();
     // Containers are deleted also where there is no time to check them.
     let checked = if deadline.has_passed() || times.hanging.is_some() {
         Vec::new()
     } else {
-        each(&there, |guest| Ok(guest.check()))?
+        each(&there, |container| Ok(container.check()))?
     };
     for checked in checked.into_iter().flatten() {
         match checked.outcome {
@@ -200,7 +206,7 @@ fn round(containers: &Containers, count: usize, deadline: Deadline, times: &mut 
         }
     }
     let begin = Instant::now();
-    let deleted = each(&guests, |guest| Ok(guest.del()))?;
+    let deleted = each(&test_containers, |container| Ok(container.del()))?;
     times.all_deleted_us.push(us(begin.elapsed()));
     for (deleted, added) in deleted.into_iter().zip(&added) {
         match deleted.outcome {
@@ -217,9 +223,9 @@ fn round(containers: &Containers, count: usize, deadline: Deadline, times: &mut 
 }
 
 /// Adds a container and reaches it; also why that could not be tried.
-fn add(containers: &Containers, guest: &Guest<'_>) -> (Added, Option<anyhow::Error>) {
+fn add(containers: &Containers, container: &TestContainer<'_>) -> (Added, Option<anyhow::Error>) {
     let began = Instant::now();
-    let operation = guest.add();
+    let operation = container.add();
     let address: Option<IpAddr> =
         operation.outcome.as_ref().ok().and_then(|result| result.addresses().first().map(|(address, _)| *address));
     let reach = |address| Ok(Prober::open(&containers.first()?, address)?.first_answer(address));
@@ -230,13 +236,13 @@ fn add(containers: &Containers, guest: &Guest<'_>) -> (Added, Option<anyhow::Err
 }
 
 /// Does the same for all at once, each on a thread of its own; what plug-ins start dies with that thread.
-fn each<'g, G: Sync, T: Send>(guests: &'g [G], work: impl Fn(&'g G) -> Result<T> + Sync) -> Result<Vec<T>> {
-    each_that_starts(guests, work, |_| Ok(()))
+fn each<'g, G: Sync, T: Send>(test_containers: &'g [G], work: impl Fn(&'g G) -> Result<T> + Sync) -> Result<Vec<T>> {
+    each_that_starts(test_containers, work, |_| Ok(()))
 }
 
 /// [`each`], where a thread may be refused by its number.
 fn each_that_starts<'g, G: Sync, T: Send>(
-    guests: &'g [G],
+    test_containers: &'g [G],
     work: impl Fn(&'g G) -> Result<T> + Sync,
     may_start: impl Fn(usize) -> io::Result<()>,
 ) -> Result<Vec<T>> {
@@ -244,17 +250,17 @@ fn each_that_starts<'g, G: Sync, T: Send>(
     thread::scope(|scope| {
         // Until this is dropped all wait: also those that were started before one that could not be.
         let mut is_open = gate.write().unwrap_or_else(PoisonError::into_inner);
-        let begun: Vec<_> = guests
+        let begun: Vec<_> = test_containers
             .iter()
             .enumerate()
-            .map(|(number, guest)| {
+            .map(|(number, container)| {
                 may_start(number)?;
                 let (gate, work) = (&gate, &work);
                 thread::Builder::new().name("cni".into()).spawn_scoped(scope, move || {
                     if !*gate.read().unwrap_or_else(PoisonError::into_inner) {
                         bail!("the thread of another container could not be started");
                     }
-                    work(guest)
+                    work(container)
                 })
             })
             .collect::<io::Result<_>>()
@@ -266,15 +272,15 @@ fn each_that_starts<'g, G: Sync, T: Send>(
 }
 
 /// Deletes containers after a test, those whose ADD was called.
-pub(super) fn delete_all(guests: &[Guest<'_>]) {
-    let owed: Vec<&Guest<'_>> = guests.iter().filter(|guest| guest.owes_del()).collect();
+pub(super) fn delete_all(test_containers: &[TestContainer<'_>]) {
+    let owed: Vec<&TestContainer<'_>> = test_containers.iter().filter(|container| container.owes_del()).collect();
     // Where threads cannot be started, each is deleted when it is dropped.
-    let _ = each(&owed, |guest| Ok(guest.del()));
+    let _ = each(&owed, |container| Ok(container.del()));
 }
 
 /// Adds containers at once, for a check.
-pub(super) fn add_all(guests: &[Guest<'_>]) -> Result<Vec<Operation<AddResult>>> {
-    each(guests, |guest| Ok(guest.add()))
+pub(super) fn add_all(test_containers: &[TestContainer<'_>]) -> Result<Vec<Operation<AddResult>>> {
+    each(test_containers, |container| Ok(container.add()))
 }
 
 fn us(time: Duration) -> u64 {

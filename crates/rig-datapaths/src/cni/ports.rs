@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Containers that may be there at the same time: 250 guests, and as many of the testbed.
+/// Containers that may be there at the same time: 250 test_containers, and as many of the testbed.
 const CONTAINERS: u64 = 500;
 
 /// What containers are told besides, by the name of the capability.

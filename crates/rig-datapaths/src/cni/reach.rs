@@ -15,7 +15,7 @@ const PORT: u16 = 7;
 /// How long an answer to a datagram is waited for before the next is sent.
 const AGAIN: Duration = Duration::from_millis(1);
 /// How long one is sent in vain.
-pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Answers what comes to a container, from before it has an interface on.
 #[derive(Debug)]
@@ -76,15 +76,15 @@ impl Prober {
         Ok(Self { socket })
     }
 
-    /// When the first answer came; `None` where there is none in [`PATIENCE`].
+    /// When the first answer came; `None` where there is none in [`TIMEOUT`].
     pub(super) fn first_answer(&self, to: IpAddr) -> Option<Instant> {
-        self.first_answer_from(SocketAddr::new(to, PORT), PATIENCE)
+        self.first_answer_from(SocketAddr::new(to, PORT), TIMEOUT)
     }
 
-    fn first_answer_from(&self, to: SocketAddr, patience: Duration) -> Option<Instant> {
+    fn first_answer_from(&self, to: SocketAddr, timeout: Duration) -> Option<Instant> {
         let began = Instant::now();
         let mut bytes = [0; 16];
-        while began.elapsed() < patience {
+        while began.elapsed() < timeout {
             // While there is no route, none is sent, and no answer is to be waited for.
             if self.socket.send_to(b"netrig", to).is_err() {
                 thread::sleep(AGAIN);
@@ -124,7 +124,7 @@ mod tests {
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         socket.set_nonblocking(true).unwrap();
         let prober = Prober { socket };
-        assert!(prober.first_answer_from(SocketAddr::from((to, port)), PATIENCE).is_some());
+        assert!(prober.first_answer_from(SocketAddr::from((to, port)), TIMEOUT).is_some());
         thread.join().unwrap();
         assert!(prober.first_answer_from(SocketAddr::from((to, silent_port)), Duration::from_millis(10)).is_none());
     }

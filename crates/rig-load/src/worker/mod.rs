@@ -81,7 +81,7 @@ pub fn run(stdin: impl AsFd, stdout: impl Write) -> Result<(), WorkerError> {
         orders,
         commands,
         takes_commands: false,
-        peer_done: PeerDone::NotAwaited,
+        peer_load: PeerLoad::NotAwaited,
         out: stdout,
         waiter: &waiter,
     };
@@ -100,18 +100,18 @@ pub(crate) struct ControlThread<'a, W> {
     commands: Vec<Command>,
     /// Whether there is a load under way that can be told something.
     takes_commands: bool,
-    peer_done: PeerDone,
+    peer_load: PeerLoad,
     out: W,
     waiter: &'a DeadlinePoll,
 }
 
 /// Whether the other end's load is over, which only the listening end of a packet load is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PeerDone {
+enum PeerLoad {
     NotAwaited,
     /// It is told at any time from the begin of the load: this end may be late.
     Awaited,
-    Told,
+    Done,
 }
 
 impl<W: Write> ControlThread<'_, W> {
@@ -322,8 +322,8 @@ impl<W: Write> ControlThread<'_, W> {
                 self.commands.push(*command);
                 Ok(())
             }
-            Order::Done if self.peer_done == PeerDone::Awaited => {
-                self.peer_done = PeerDone::Told;
+            Order::Done if self.peer_load == PeerLoad::Awaited => {
+                self.peer_load = PeerLoad::Done;
                 Ok(())
             }
             order => Err(refuse(order)),
@@ -371,15 +371,15 @@ mod tests {
     fn told(
         orders: &[Order],
         takes_commands: bool,
-        peer_done: PeerDone,
-    ) -> Result<(Vec<Command>, PeerDone), WorkerError> {
+        peer_load: PeerLoad,
+    ) -> Result<(Vec<Command>, PeerLoad), WorkerError> {
         let (reader, mut writer) = pipe().unwrap();
         let waiter = DeadlinePoll::new().unwrap();
         let mut control = ControlThread {
             orders: Orders::new(reader.as_fd()),
             commands: Vec::new(),
             takes_commands,
-            peer_done,
+            peer_load,
             out: Vec::new(),
             waiter: &waiter,
         };
@@ -390,21 +390,21 @@ mod tests {
         assert_eq!(control.order(None).unwrap(), Order::Go { start_ns: 1 });
         // A moment that does not come while a test runs.
         control.pause(u64::MAX)?;
-        Ok((control.commands, control.peer_done))
+        Ok((control.commands, control.peer_load))
     }
 
     #[test]
     fn what_came_in_one_piece_with_go_is_heard_at_once() {
         let command = Command { at_ns: 7, what: CommandAction::Mark };
-        let heard = told(&[Order::Command(command), Order::Done], true, PeerDone::Awaited).unwrap();
-        assert_eq!(heard, (vec![command], PeerDone::Told), "the other end is done while this one is in its window");
+        let heard = told(&[Order::Command(command), Order::Done], true, PeerLoad::Awaited).unwrap();
+        assert_eq!(heard, (vec![command], PeerLoad::Done), "the other end is done while this one is in its window");
     }
 
     #[test]
     fn who_listens_for_nothing_of_it_is_not_told_that_the_other_end_is_done() {
         for (orders, word) in [(vec![Order::Done, Order::Done], "done"), (vec![Order::Go { start_ns: 2 }], "go")] {
-            for peer_done in [PeerDone::NotAwaited, PeerDone::Told] {
-                let error = told(&orders, true, peer_done).unwrap_err().to_string();
+            for peer_load in [PeerLoad::NotAwaited, PeerLoad::Done] {
+                let error = told(&orders, true, peer_load).unwrap_err().to_string();
                 assert!(error.contains(&format!("obey the order '{word}'")), "{error}");
             }
         }

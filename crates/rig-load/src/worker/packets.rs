@@ -13,7 +13,7 @@ use rig_stats::histogram::Histogram;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns, process_cpu_ns};
 
 use super::reading_times::ReadingTimes;
-use super::{ControlThread, ErrorContext, PeerDone, RESPONDER_TIMEOUT, WorkerError, refuse};
+use super::{ControlThread, ErrorContext, PeerLoad, RESPONDER_TIMEOUT, WorkerError, refuse};
 use crate::command::{Command, CommandAction};
 use crate::plan::{Engine, ReceiveMode, Role, SendMode, Times, WorkerPlan};
 use crate::protocol::{Event, Order};
@@ -101,7 +101,7 @@ impl<W: Write> ControlThread<'_, W> {
         fleet.open_from(start_ns.saturating_add(ns(packets.course.wait)));
         match plan.end() {
             End::Connect => fleet.wind_down_at(stop_ns),
-            End::Listen => self.peer_done = PeerDone::Awaited,
+            End::Listen => self.peer_load = PeerLoad::Awaited,
         }
         fleet.measure(begin_ns, end_ns);
         let mut ordered = Ordered {
@@ -187,13 +187,7 @@ impl<W: Write> ControlThread<'_, W> {
     fn dismissed(&mut self, fleet: &Fleet, deadline_ns: u64) -> Result<(), WorkerError> {
         // The other end's time-outs and its own way to say so come on top.
         let deadline_ns = deadline_ns.saturating_add(RESPONDER_TIMEOUT.as_nanos() as u64);
-        while self.peer_done == PeerDone::Awaited && monotonic_ns() < deadline_ns {
-            // A thread that breaks down says so itself; here it is enough not to wait for long.
-            let second = monotonic_after(Duration::from_secs(1));
-            self.pause(deadline_ns.min(second))?;
-            fleet.check().failing(|| "carry the packet load".into())?;
-        }
-        Ok(())
+        self.rest_while(fleet, deadline_ns, |control| control.peer_load == PeerLoad::Awaited)
     }
 
     /// Waits until nothing comes any more: the sender of what is not answered does not know what is still on its way.
@@ -212,7 +206,16 @@ impl<W: Write> ControlThread<'_, W> {
 
     /// Waits until `until_ns` or for a command, as long as the driver is there and all threads are at work.
     fn rest(&mut self, fleet: &Fleet, until_ns: u64) -> Result<(), WorkerError> {
-        while monotonic_ns() < until_ns && self.commands.is_empty() {
+        self.rest_while(fleet, until_ns, |control| control.commands.is_empty())
+    }
+
+    fn rest_while(
+        &mut self,
+        fleet: &Fleet,
+        until_ns: u64,
+        is_awaited: impl Fn(&Self) -> bool,
+    ) -> Result<(), WorkerError> {
+        while monotonic_ns() < until_ns && is_awaited(self) {
             // A worker that breaks down says so itself; here it is enough not to wait for long.
             let second = monotonic_after(Duration::from_secs(1));
             self.pause(until_ns.min(second))?;

@@ -89,7 +89,7 @@ pub trait Datapath: fmt::Debug + Sync {
     }
 
     /// Longest time for an answer of its agents.
-    fn patience(&self) -> Duration {
+    fn answer_timeout(&self) -> Duration {
         TIMEOUT
     }
 

@@ -19,7 +19,7 @@ pub(super) struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts netrig with these arguments on a node, and greets it without waiting for it. Each answer may take as long as `patience`.
+    /// Starts netrig with these arguments on a node, and greets it without waiting for it. Each answer may take as long as `answer_timeout`.
     ///
     /// # Errors
     /// When it cannot be started; [`LostPeer`](rig_lines::LostPeer) when it, or the host, cannot be spoken to.
@@ -29,13 +29,13 @@ impl NodeProcess {
         node: &str,
         arguments: &[&str],
         protocol: &Protocol,
-        patience: Duration,
+        answer_timeout: Duration,
     ) -> Result<Self> {
         let name = format!("{datapath} on {node}");
         let started = host.start(node, &Program::netrig(arguments));
         let PipedProcess { stdin, stdout, stderr, life } = started.with_context(|| format!("start {name}"))?;
         let stderr = StderrTail::of(stderr).context("start a thread")?;
-        let open = || Client::open(Output::new(stdout, patience), stdin, protocol, env!("CARGO_PKG_VERSION"));
+        let open = || Client::open(Output::new(stdout, answer_timeout), stdin, protocol, env!("CARGO_PKG_VERSION"));
         Ok(Self { datapath, node: node.to_owned(), client: ProcessClient::open(name, life, Some(stderr), open)? })
     }
 

@@ -31,7 +31,7 @@ impl AgentProcess {
     ) -> Result<Self> {
         let name = datapath.name();
         let mut process =
-            NodeProcess::start(host, name, site.node(), &[SUBCOMMAND, name], &PROTOCOL, datapath.patience())?;
+            NodeProcess::start(host, name, site.node(), &[SUBCOMMAND, name], &PROTOCOL, datapath.answer_timeout())?;
         process.client.begin(&Question::Attach { site: Box::new(site.clone()), settings: settings.clone() })?;
         Ok(Self { datapath, process })
     }

@@ -34,7 +34,7 @@ impl ServiceProcess {
         settings: &str,
     ) -> Result<Self> {
         let mut process =
-            NodeProcess::start(host, datapath.name(), site.node(), arguments, protocol, datapath.patience())?;
+            NodeProcess::start(host, datapath.name(), site.node(), arguments, protocol, datapath.answer_timeout())?;
         process.client.begin(&Question::<()>::Start { settings: settings.to_owned() })?;
         Ok(Self(process))
     }

@@ -260,8 +260,11 @@ fn nothing_passes_that_an_add_has_to_go_before() {
             assert_eq!(times["rounds"], json!(rounds), "{name}: {times}");
             assert_eq!(times["stopped"].is_string(), name == "slow", "{name}: {times}");
             let calls = calls.taken();
-            let added: Vec<&str> =
-                calls.lines().filter_map(|line| line.strip_prefix("ADD ")).filter(|id| id.contains("guest")).collect();
+            let added: Vec<&str> = calls
+                .lines()
+                .filter_map(|line| line.strip_prefix("ADD "))
+                .filter(|id| id.contains("netrig.test"))
+                .collect();
             for (place, id) in added.iter().enumerate() {
                 assert!(!added[..place].contains(id), "{name}: {id} was added twice: {calls}");
                 let deleted = calls.lines().filter(|line| line.strip_prefix("DEL ") == Some(id)).count();
