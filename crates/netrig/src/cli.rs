@@ -260,6 +260,17 @@ enum Command {
     /// output
     #[command(hide = true)]
     Agent { name: String },
+    /// The first process of a container, which ends with its standard input
+    #[command(hide = true)]
+    Pause,
+    /// A program in a container of the engine at a socket
+    #[command(hide = true)]
+    InContainer {
+        socket: PathBuf,
+        container: String,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<String>,
+    },
     /// A command before a trial, in the network namespace that this process is started in
     #[command(hide = true)]
     Inside { command: String },
@@ -318,6 +329,8 @@ impl Cli {
             Command::Worker => command::worker(),
             Command::Host => command::host(),
             Command::Agent { name } => command::agent(&name),
+            Command::Pause => command::pause(),
+            Command::InContainer { socket, container, command } => command::in_container(&socket, &container, &command),
             Command::Inside { command } => command::inside(&command),
             Command::Clock { what, address } => command::clock(what == "answer", address),
             Command::Hold { scenario, name, cpus } => command::keep::hold(&scenario, &name, cpus.as_ref()),

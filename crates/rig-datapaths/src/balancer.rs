@@ -37,7 +37,7 @@ impl Datapath for Balancer {
         settings::validate(asked)
     }
 
-    fn missing(&self, machine: &Machine) -> Option<Missing> {
+    fn missing(&self, machine: &Machine, _: &Settings) -> Option<Missing> {
         machine.rootless.then(|| Missing::new("XDP programs need root", rights(NAMESPACES)))
     }
 

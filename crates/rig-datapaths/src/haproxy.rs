@@ -56,7 +56,7 @@ impl Datapath for Haproxy {
         is_udp.then(|| Missing::new("HAProxy carries TCP only", "choose another path for UDP"))
     }
 
-    fn missing(&self, machine: &Machine) -> Option<Missing> {
+    fn missing(&self, machine: &Machine, _: &Settings) -> Option<Missing> {
         machine.lacks_program("haproxy", "haproxy")
     }
 

@@ -36,7 +36,7 @@ impl Datapath for Ipvs {
         }
     }
 
-    fn missing(&self, machine: &Machine) -> Option<Missing> {
+    fn missing(&self, machine: &Machine, _: &Settings) -> Option<Missing> {
         if !Path::new(TABLE).exists() {
             // A module that is there has only not been asked for yet.
             let mut load = Command::new("modprobe");
@@ -56,7 +56,7 @@ impl Datapath for Ipvs {
 
 impl Attach for Ipvs {
     fn attach(&self, site: &Site, _settings: &Settings) -> Result<Box<dyn Live>> {
-        if let Some(Missing { found, remedy }) = self.missing(&Machine { rootless: false }) {
+        if let Some(Missing { found, remedy }) = self.missing(&Machine { rootless: false }, &Settings::new()) {
             bail!("set up IPVS: {found}: {remedy}");
         }
         Ok(Box::new(Table::fill(site).context("set up IPVS")?))

@@ -5,6 +5,7 @@
 mod arguments;
 mod balancer;
 mod cni;
+mod docker;
 mod haproxy;
 mod ipvs;
 mod nftables;
@@ -23,6 +24,7 @@ pub const ALL: DatapathRegistry = DatapathRegistry::new(&[
     &ipvs::Ipvs,
     &vrouter::Vrouter,
     &cni::Cni,
+    &docker::Docker,
     &spreader::Spreader,
     &spin::SpinDatapath,
 ]);

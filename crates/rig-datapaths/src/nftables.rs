@@ -31,7 +31,7 @@ impl Datapath for Nftables {
         carries_as_it_is(self.name(), asked)
     }
 
-    fn missing(&self, machine: &Machine) -> Option<Missing> {
+    fn missing(&self, machine: &Machine, _: &Settings) -> Option<Missing> {
         machine.lacks_program("nft", "nftables")
     }
 

@@ -4,9 +4,11 @@ use std::io::Write;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use rig_sys::netlink::Netlink;
+use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::process::die_with_parent;
+use rig_testbed::UPLINK;
+use rig_testbed::plan::DEFAULT_MTU;
 
 /// Starts a program, which ends with the thread that calls this.
 ///
@@ -60,4 +62,17 @@ pub(crate) fn sysctl(name: &str) -> Result<String> {
 /// When the kernel does not answer.
 pub(crate) fn netlink() -> Result<Netlink> {
     Ok(Netlink::open(&NetNs::of_current_thread()?)?)
+}
+
+/// An interface that leads out of the node, for networks that are over one: its other end is in this namespace, which nothing else is in.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(crate) fn lead_outside() -> Result<NetNs> {
+    let outside = NetNs::create()?;
+    let mut netlink = Netlink::here()?;
+    netlink.add_veth(&VethPair { name: UPLINK, peer: UPLINK, peer_ns: &outside, queues: 1, mtu: DEFAULT_MTU })?;
+    netlink.set_up(UPLINK)?;
+    Netlink::open(&outside)?.set_up(UPLINK)?;
+    Ok(outside)
 }

@@ -39,7 +39,7 @@ impl Datapath for SpinDatapath {
         Err(Mistake::new(format!("{} ns for each packet cannot be spent", own.time_ns), hint).at("time_ns"))
     }
 
-    fn missing(&self, machine: &Machine) -> Option<Missing> {
+    fn missing(&self, machine: &Machine, _: &Settings) -> Option<Missing> {
         machine.rootless.then(|| Missing::new("eBPF programs on interfaces need root", rights(NAMESPACES)))
     }
 

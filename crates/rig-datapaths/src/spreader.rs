@@ -66,7 +66,7 @@ impl Datapath for Spreader {
         Ok(())
     }
 
-    fn missing(&self, machine: &Machine) -> Option<Missing> {
+    fn missing(&self, machine: &Machine, _: &Settings) -> Option<Missing> {
         machine.rootless.then(|| Missing::new("moving receive work between CPUs needs root", rights(NAMESPACES)))
     }
 

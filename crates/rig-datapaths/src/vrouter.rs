@@ -69,7 +69,7 @@ impl Datapath for Vrouter {
         Ok(())
     }
 
-    fn missing(&self, machine: &Machine) -> Option<Missing> {
+    fn missing(&self, machine: &Machine, _: &Settings) -> Option<Missing> {
         machine.rootless.then(|| Missing::new("tc programs need root", rights(NAMESPACES)))
     }
 

@@ -24,8 +24,8 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
-    BridgeStpState, InfoBridge, InfoData, InfoKind, InfoMacVlan, InfoVeth, InfoVxlan, LinkAttribute, LinkFlags,
-    LinkInfo, LinkMessage, LinkXdp, MacVlanMode, State,
+    BridgeStpState, InfoBridge, InfoData, InfoIpVlan, InfoKind, InfoMacVlan, InfoVeth, InfoVxlan, IpVlanMode,
+    LinkAttribute, LinkFlags, LinkInfo, LinkMessage, LinkXdp, MacVlanMode, State,
 };
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
@@ -192,6 +192,15 @@ impl Netlink {
             }
             made => made.during(operation),
         }
+    }
+
+    /// An ipvlan interface over `parent`, which belongs to this socket's namespace.
+    pub fn add_ipvlan(&mut self, name: &str, parent: &str) -> Result<()> {
+        let mut message = link(name);
+        message.attributes.push(LinkAttribute::Link(self.index(parent)?));
+        let options = vec![InfoIpVlan::Mode(IpVlanMode::L2)];
+        let made = self.create(message, InfoKind::IpVlan, Some(InfoData::IpVlan(options)));
+        made.during(|| format!("create ipvlan {name} over {parent}"))
     }
 
     pub fn add_vxlan(&mut self, vxlan: &Vxlan<'_>) -> Result<()> {

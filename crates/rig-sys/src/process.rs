@@ -62,6 +62,18 @@ pub fn start_alone(command: &mut Command) -> io::Result<std::process::Child> {
     .spawn()
 }
 
+/// Undoes for the calling process what [`die_with_parent`] has its parent do.
+///
+/// # Errors
+/// The kernel's.
+pub fn outlive_parent() -> io::Result<()> {
+    // SAFETY: the call changes one setting of this process and touches no memory.
+    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Makes `command`'s process the leader of a session of its own, so that no terminal's signals reach it.
 pub fn in_own_session(command: &mut Command) -> &mut Command {
     // SAFETY: between fork and exec the closure makes one system call; it allocates nothing and takes no lock.

@@ -79,6 +79,10 @@ pub fn buffer(socket: impl AsFd, buffer: Buffer) -> io::Result<u32> {
 /// Selects the congestion control of a TCP socket (TCP_CONGESTION, tcp(7)). Connections that a listening socket
 /// accepts inherit its choice.
 pub fn set_congestion_control(socket: impl AsFd, name: &str) -> Result<()> {
+    // What it has already needs no privilege.
+    if congestion_control(&socket).is_ok_and(|now| now == name) {
+        return Ok(());
+    }
     sockopt::set_tcp_congestion(socket, name).map_err(|errno| {
         let available = congestion_controls().unwrap_or_default().join(" ");
         let operation = match errno {

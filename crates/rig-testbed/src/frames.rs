@@ -144,7 +144,7 @@ impl NodeFrames {
         let softnet = counters::softnet()?;
         let cpus = node.cpus().as_slice().iter();
         let backlog = cpus.filter_map(|cpu| Some((*cpu, softnet.get(cpu)?.dropped))).collect();
-        let namespaces = node.namespaces().iter().map(NamespaceFrames::take).collect::<Result<_>>()?;
+        let namespaces = node.counted().map(NamespaceFrames::take).collect::<Result<_>>()?;
         Ok(Self { node: node.name().to_owned(), backlog, namespaces })
     }
 

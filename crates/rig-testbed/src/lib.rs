@@ -28,3 +28,6 @@ pub use placement::{Placement, partition_cpus, split_cores};
 pub use rig_lines::LostPeer;
 pub use testbed::Testbed;
 pub use topology::{SERVER_LINK, UPLINK};
+
+/// The ports at which workers of a load listen: NTttcp's default and, for the load under another, the next one.
+pub const LOAD_PORTS: [u16; 2] = [5001, 5002];

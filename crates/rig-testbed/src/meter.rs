@@ -107,8 +107,7 @@ impl Reading {
             let protocols = protocols(&namespace.counters, node.is_ipv6())?;
             Ok(NamespaceReading { interfaces: namespace.counters.interfaces()?, protocols })
         };
-        let of_node =
-            |node: &NodeSpaces| node.namespaces().iter().map(|namespace| of_namespace(node, namespace)).collect();
+        let of_node = |node: &NodeSpaces| node.counted().map(|namespace| of_namespace(node, namespace)).collect();
         let (machine, (namespaces, limits)) = MachineReading::take(cpu_accounting, |cpus| {
             for cpu in nodes.iter().flat_map(|node| node.cpus().as_slice()) {
                 // Else it would pass for one that did nothing.
@@ -144,7 +143,7 @@ impl Reading {
 
     /// The first interface that is there no more.
     fn gone_at(&self, end: &Self, nodes: &[NodeSpaces]) -> Option<String> {
-        let namespaces = nodes.iter().flat_map(NodeSpaces::namespaces);
+        let namespaces = nodes.iter().flat_map(NodeSpaces::counted);
         let readings = self.namespaces.iter().flatten().zip(end.namespaces.iter().flatten());
         namespaces.zip(readings).find_map(|(namespace, (begin, end))| {
             let gone = begin.interfaces.keys().find(|name| !end.interfaces.contains_key(*name))?;
@@ -164,7 +163,7 @@ impl Reading {
         let mut interfaces = Vec::new();
         let mut protocol = ProtocolDelta::default();
         let readings = self.namespaces[number].iter().zip(&end.namespaces[number]);
-        for (namespace, (begin, end)) in node.namespaces().iter().zip(readings) {
+        for (namespace, (begin, end)) in node.counted().zip(readings) {
             for (name, after) in &end.interfaces {
                 let before = begin.interfaces.get(name).copied().unwrap_or_default();
                 interfaces.push(interface_delta(format!("{}:{name}", namespace.name), before, *after));

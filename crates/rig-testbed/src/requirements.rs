@@ -5,6 +5,8 @@ use std::fmt;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+use crate::datapath::Settings;
+
 /// A machine or a user that lacks something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,8 +23,8 @@ impl Missing {
 
 /// What can be put on nodes of a machine, each by its name. What has another name lacks nothing.
 pub trait MachineChecks: fmt::Debug {
-    /// What the machine lacks for it.
-    fn missing(&self, name: &str) -> Option<Missing>;
+    /// What the machine lacks for it, with these settings.
+    fn missing(&self, name: &str, settings: &Settings) -> Option<Missing>;
 
     /// Has the machine take what it is made of, and lets it go.
     ///

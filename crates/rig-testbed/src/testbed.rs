@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use anyhow::{Context, Result};
 use rig_sys::cpu::CpuSet;
 
-use crate::host::{Host, Local};
+use crate::host::{ContainerAccess, Host, Local};
 use crate::namespaces::Namespace;
-use crate::plan::Plan;
+use crate::plan::{NamespacePlan, Plan};
 use crate::preflight::ReachableContainer;
 use crate::topology::{Endpoint, Family, Node, Topology};
 
@@ -20,6 +20,8 @@ pub struct Testbed<'h> {
     host: HostHandle<'h>,
     /// What a datapath has given containers, by `node/container`.
     given: BTreeMap<String, Vec<IpAddr>>,
+    /// At which they are reached, where it is not that.
+    reached_at: BTreeMap<String, Vec<IpAddr>>,
 }
 
 /// The host that a testbed stands on.
@@ -66,7 +68,8 @@ impl<'h> Testbed<'h> {
 
     fn standing(host: HostHandle<'h>, topology: &Topology, plan: Plan) -> Result<Self> {
         let plan = host.get().arrange(plan)?;
-        let mut testbed = Self { topology: topology.clone(), plan, host, given: BTreeMap::new() };
+        let mut testbed =
+            Self { topology: topology.clone(), plan, host, given: BTreeMap::new(), reached_at: BTreeMap::new() };
         let Self { plan, host, .. } = &mut testbed;
         host.get_mut().apply(plan)?;
         Ok(testbed)
@@ -80,16 +83,53 @@ impl<'h> Testbed<'h> {
         self.host.get_mut().apply(&self.topology.plan_of_pools())
     }
 
-    /// Takes note of addresses that a datapath has given containers, by `node/container`.
-    pub fn note_addresses(&mut self, given: BTreeMap<String, Vec<IpAddr>>) {
+    /// Takes note of addresses that a datapath has given containers, by `node/container`, and of those at which they are reached instead.
+    pub fn note_addresses(&mut self, given: BTreeMap<String, Vec<IpAddr>>, reached_at: BTreeMap<String, Vec<IpAddr>>) {
         self.given.extend(given);
+        self.reached_at.extend(reached_at);
+    }
+
+    /// Has these containers, `node/container`, which a datapath has made, be the testbed's, with the kernel's parameters that the plan sets.
+    ///
+    /// # Errors
+    /// When one is not to be found, or a parameter is refused.
+    pub fn use_containers(&mut self, made: &BTreeMap<String, ContainerAccess>) -> Result<()> {
+        if made.is_empty() {
+            return Ok(());
+        }
+        let host = self.host.get_mut();
+        host.use_containers(made)?;
+        let mut settings = self.plan.clone();
+        settings.wires.clear();
+        for node in &mut settings.nodes {
+            node.spaces.retain(|space| made.contains_key(&space.name));
+            // Their interfaces are not the plan's.
+            node.spaces.iter_mut().for_each(|space| {
+                *space = NamespacePlan {
+                    name: std::mem::take(&mut space.name),
+                    sysctls: std::mem::take(&mut space.sysctls),
+                    chosen: std::mem::take(&mut space.chosen),
+                    ..NamespacePlan::default()
+                };
+            });
+        }
+        settings.nodes.retain(|node| !node.spaces.is_empty());
+        host.apply(&settings)
     }
 
     /// The address at which load reaches `endpoint`: of the topology's family, where it was given several.
     pub fn address(&self, endpoint: &Endpoint) -> Option<IpAddr> {
+        self.of_family(self.reached_at.get(&endpoint.to_string())).or_else(|| self.own_address(endpoint))
+    }
+
+    /// The address that `endpoint` has and listens on, which may be another one behind published ports.
+    pub fn own_address(&self, endpoint: &Endpoint) -> Option<IpAddr> {
+        self.of_family(self.given.get(&endpoint.to_string())).or_else(|| self.topology.address(endpoint))
+    }
+
+    fn of_family(&self, addresses: Option<&Vec<IpAddr>>) -> Option<IpAddr> {
         let is_ipv6 = self.topology.family() == Family::Ipv6;
-        let given = self.given.get(&endpoint.to_string()).into_iter().flatten();
-        given.copied().find(|address| address.is_ipv6() == is_ipv6).or_else(|| self.topology.address(endpoint))
+        addresses?.iter().copied().find(|address| address.is_ipv6() == is_ipv6)
     }
 
     /// Has each container send to each other of its network, and checks which container receives it.

@@ -166,7 +166,7 @@ pub fn hold(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit,
     // What is started on nodes from here on is for everything else than carrying packets.
     testbed.host().keep_off(&owned).or_exit(Exit::Failed)?;
     let at_work = Agents::attach(&scenario_found, &testbed, rig_datapaths::ALL).or_exit(Exit::Failed)?;
-    testbed.note_addresses(at_work.addresses(&scenario_found).or_exit(Exit::Failed)?);
+    at_work.complete_testbed(&scenario_found, &mut testbed).or_exit(Exit::Failed)?;
     let mut is_written = locked(&written);
     registry.publish(name, &scenario.to_string_lossy(), rootless, &testbed).map_err(|error| {
         let exit = if error.is::<NameTaken>() { Exit::BadInput } else { Exit::Failed };

@@ -21,6 +21,7 @@ pub mod top;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_cli::streams::tell;
+use rig_engine::Engine;
 use rig_load::driver::Cancel;
 use rig_load::exchange;
 use rig_suite::suite::Suite;
@@ -75,20 +77,41 @@ pub fn agent(name: &str) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::BadInput, anyhow!("no datapath '{name}': choose from {names}")));
     };
     if datapath.starts_programs() && std::process::id() != 1 {
-        return alone(["agent", name]);
+        if !datapath.makes_things_of_the_machine() {
+            std::process::exit(alone(["agent", name])?);
+        }
+        process::outlive_parent().context("outlive the runner").or_exit(Exit::Failed)?;
+        let status = alone(["agent", name])?;
+        datapath.remove_leftovers().or_exit(Exit::Failed)?;
+        // It has said why itself.
+        std::process::exit(status);
     }
     datapath::serve(datapath, BUILD.id, io::stdin(), io::stdout()).or_exit(Exit::Failed)?;
     Ok(Exit::Done)
 }
 
-/// Carries out a command of this program as the first process of a process namespace, with the standard streams of this process.
-fn alone<const N: usize>(arguments: [&str; N]) -> Result<Exit, Failure> {
+/// Carries out a command of this program as the first process of a process namespace, with the standard streams of this process: its exit
+/// status.
+fn alone<const N: usize>(arguments: [&str; N]) -> Result<i32, Failure> {
     let program = std::env::current_exe().context("find this program").or_exit(Exit::Failed)?;
     let mut command = Command::new(program);
     let status = process::start_alone(command.args(arguments)).and_then(|mut child| child.wait());
     let status = status.context("start a process with a process namespace of its own").or_exit(Exit::Failed)?;
+    Ok(status.code().unwrap_or(Exit::Failed as i32))
+}
+
+/// The body of the hidden `pause` subcommand: a container's first process, which ends with its standard input.
+pub fn pause() -> Result<Exit, Failure> {
+    io::copy(&mut io::stdin(), &mut io::sink()).context("read standard input").or_exit(Exit::Failed)?;
+    Ok(Exit::Done)
+}
+
+/// The body of the hidden `in-container` subcommand: a program in a container of an engine, with the standard streams of this process.
+pub fn in_container(socket: &Path, container: &str, command: &[String]) -> Result<Exit, Failure> {
+    let status = Engine::at(socket).and_then(|engine| rig_engine::run_in_container(&engine, container, command));
+    let status = status.context("start a program in a container").or_exit(Exit::Failed)?;
     // It has said why itself.
-    std::process::exit(status.code().unwrap_or(Exit::Failed as i32));
+    std::process::exit(status.into());
 }
 
 /// The body of the hidden `inside` subcommand: a shell command with the interfaces of this network namespace below /sys. What it

@@ -23,7 +23,7 @@ use rig_load::plan::{Load, TcpStream, Transactions};
 use rig_run::run::MissingResource;
 use rig_suite::suite::Scenario;
 use rig_sys::probe::{Access, Facts, Packets};
-use rig_testbed::datapath::Machine;
+use rig_testbed::datapath::{Machine, Settings};
 use rig_testbed::host::Host;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -168,7 +168,7 @@ pub fn examine(store: Result<PathBuf, StoreError>) -> (Vec<Finding>, Access) {
     all.extend(rig_testbed::host::cards().ok().and_then(|cards| queues::finding(&cards)));
     all.extend(tools::tools(std::env::var_os("PATH").as_deref()));
     let ipvs = rig_datapaths::ALL.find("ipvs");
-    all.push(tools::ipvs(ipvs.and_then(|ipvs| ipvs.missing(&Machine { rootless: false }))));
+    all.push(tools::ipvs(ipvs.and_then(|ipvs| ipvs.missing(&Machine { rootless: false }, &Settings::new()))));
     // What belongs together stands together, in the order in which it was first spoken of.
     let order: Vec<FindingArea> = all.iter().map(|finding| finding.area).collect();
     all.sort_by_key(|finding| order.iter().position(|area| *area == finding.area));

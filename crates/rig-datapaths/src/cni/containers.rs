@@ -10,16 +10,16 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use rig_cni::{AddResult, Attachment, Call, Operation, ResultCache, Runtime};
 use rig_sys::mounts::{enter_with_own, hide_namespace, show_namespace, show_own_processes};
-use rig_sys::netlink::{Netlink, VethPair};
+use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 use rig_testbed::UPLINK;
 use rig_testbed::datapath::Site;
 use rig_testbed::host::container_namespaces;
-use rig_testbed::plan::DEFAULT_MTU;
 use serde_json::{Map, Value, json};
 
 use super::CniSettings;
 use super::ports::Ports;
+use crate::node::lead_outside;
 
 /// Where plug-ins keep what is not to be the machine's: leases and results, locks, configurations, logs. What is elsewhere they cannot
 /// write.
@@ -297,14 +297,4 @@ impl Drop for TestContainer<'_> {
         // What cannot be unmounted goes with this process's mounts.
         let _ = self.end_namespace();
     }
-}
-
-/// An interface that leads out of the node, for plug-ins that ask for one (`master`): at its other end is nobody.
-fn lead_outside() -> Result<NetNs> {
-    let outside = NetNs::create()?;
-    let mut netlink = Netlink::here()?;
-    netlink.add_veth(&VethPair { name: UPLINK, peer: UPLINK, peer_ns: &outside, queues: 1, mtu: DEFAULT_MTU })?;
-    netlink.set_up(UPLINK)?;
-    Netlink::open(&outside)?.set_up(UPLINK)?;
-    Ok(outside)
 }

@@ -167,7 +167,8 @@ pub fn not_here(
     if let Some(missing) = impossible(scenario, datapaths) {
         return Ok(Some(lack(missing)));
     }
-    let mut missing = scenario.datapaths.iter().filter_map(|setup| host.missing(&setup.name).transpose());
+    let mut missing =
+        scenario.datapaths.iter().filter_map(|setup| host.missing(&setup.name, &setup.settings).transpose());
     Ok(missing.next().transpose()?.map(lack))
 }
 
@@ -237,18 +238,22 @@ impl Agents {
         Ok(Self(agents))
     }
 
-    /// The addresses that they have given containers, by `node/container`, on a path that leaves that to them.
+    /// Has the testbed know the containers that they have made, and the addresses that they have given, on a path that leaves that to them.
     ///
     /// # Errors
-    /// When an agent does not tell, or an end of a load was given none of the testbed's family.
-    pub fn addresses(&self, scenario: &Scenario) -> Result<BTreeMap<String, Vec<IpAddr>>> {
+    /// When an agent does not tell, a container is not to be found, or an end of a load was given no address of the testbed's family.
+    pub fn complete_testbed(&self, scenario: &Scenario, testbed: &mut Testbed<'_>) -> Result<()> {
         let topology = &scenario.topology;
-        let mut given = BTreeMap::new();
         if !topology.path().addresses_are_given() {
-            return Ok(given);
+            return Ok(());
         }
+        let mut given: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
+        let mut reached_at = BTreeMap::new();
         for agent in &self.0 {
-            given.extend(agent.process.borrow_mut().describe()?.state.addresses);
+            let state = agent.process.borrow_mut().describe()?.state;
+            testbed.use_containers(&state.containers)?;
+            given.extend(state.addresses);
+            reached_at.extend(state.reached_at);
         }
         let is_ipv6 = topology.family() == Family::Ipv6;
         for end in scenario.traffic.endpoints().chain(scenario.under.iter().flat_map(Traffic::endpoints)) {
@@ -263,7 +268,8 @@ impl Agents {
                 );
             }
         }
-        Ok(given)
+        testbed.note_addresses(given, reached_at);
+        Ok(())
     }
 
     /// Without any.

@@ -1,6 +1,7 @@
 //! The workers of a load, each at its end of a testbed, and how they are started there.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 
 use anyhow::{Context, Result};
 use rig_cli::exit::in_words;
@@ -11,14 +12,14 @@ use rig_suite::suite::{PortOf, RequestedLoad, Traffic, at_port};
 use rig_sys::piped::PipedProcess;
 use rig_testbed::host::Program;
 use rig_testbed::topology::{Endpoint, uplink};
-use rig_testbed::{Dut, Testbed};
+use rig_testbed::{Dut, LOAD_PORTS, Testbed};
 
 use super::clocks::Clocks;
 
-/// The listeners' port, NTttcp's default; every endpoint is a namespace of its own, so that it is always free.
-pub(super) const PORT: u16 = 5001;
+/// The listeners' port; every endpoint is a namespace of its own, so that it is always free.
+pub(super) const PORT: u16 = LOAD_PORTS[0];
 /// The port of the background load, which may end at the same endpoint as the measured load.
-const BACKGROUND_PORT: u16 = 5002;
+const BACKGROUND_PORT: u16 = LOAD_PORTS[1];
 
 /// Where and how a load's workers run.
 #[derive(Debug, Clone, Copy)]
@@ -37,9 +38,13 @@ impl<'a> WorkerPlacement<'a> {
         let Self { testbed, loaded, .. } = self;
         let port = if background { BACKGROUND_PORT } else { PORT };
         let pairs = traffic.pairs.iter().map(|(from, to)| {
-            let address = testbed.address(to).with_context(|| format!("find the address of {to}"))?;
-            let address = (address, port).into();
-            let (listen, connect) = (Role::Listen { address, only_from: None }, Role::Connect { to: address });
+            let of = |address: Option<IpAddr>| {
+                Ok::<SocketAddr, anyhow::Error>(
+                    (address.with_context(|| format!("find the address of {to}"))?, port).into(),
+                )
+            };
+            let listen = Role::Listen { address: of(testbed.own_address(to))?, only_from: None };
+            let connect = Role::Connect { to: of(testbed.address(to))? };
             let [listening, connecting] =
                 if loaded { placed(self, traffic, from, to)? } else { [Load::Idle, Load::Idle] };
             Ok(WorkerPair {

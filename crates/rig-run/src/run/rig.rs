@@ -527,7 +527,7 @@ impl Trials {
             testbed.route_pools().context("route to the packets' own addresses")?;
         }
         let agents = Agents::attach(scenario, &testbed, self.datapaths)?;
-        testbed.note_addresses(agents.addresses(scenario)?);
+        agents.complete_testbed(scenario, &mut testbed)?;
         Ok((testbed, agents))
     }
 }

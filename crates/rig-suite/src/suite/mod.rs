@@ -3,6 +3,7 @@
 mod before;
 mod cni;
 mod datapaths;
+mod docker;
 mod file;
 mod full_speed;
 mod limits;
@@ -32,6 +33,7 @@ pub use rig_facts::requested_load::{Exchange, Message, PacketLoad, RequestedLoad
 
 pub use self::cni::{CniNetwork, folder_of_more_plugins, more_plugins};
 pub use self::datapaths::{ALONE, DatapathSetup, asked, server, shown};
+pub use self::docker::EngineNetwork;
 pub use self::packets::{BenchmarkPlan, PacketThreads, PacketTraffic, PortOf, SearchPlan, at_port, at_rate, opening};
 pub use self::schema::schema;
 pub use self::twin::TwinChoice;
@@ -50,7 +52,7 @@ use crate::checks::Procedure;
 use crate::pairs::PAIRS;
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 10] = [
+const BUILT_IN: [(&str, &str); 11] = [
     ("layers", include_str!("../../../../suites/layers.toml")),
     ("namespaces", include_str!("../../../../suites/namespaces.toml")),
     ("latency", include_str!("../../../../suites/latency.toml")),
@@ -61,6 +63,7 @@ const BUILT_IN: [(&str, &str); 10] = [
     ("rfc2544", include_str!("../../../../suites/rfc2544.toml")),
     ("mlrsearch", include_str!("../../../../suites/mlrsearch.toml")),
     ("cni", include_str!("../../../../suites/cni.toml")),
+    ("docker", include_str!("../../../../suites/docker.toml")),
 ];
 
 /// What a trial takes besides its load, about: two nodes, a few workers, a debug build on two CPUs.

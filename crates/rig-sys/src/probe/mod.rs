@@ -13,6 +13,7 @@ use std::time::Duration;
 
 pub use activity::{BusyProcess, MachineActivity, ProcessOwner, load_average};
 pub use machine::Machine;
+pub use namespaces::ipvlan;
 pub use namespaces::{Access, Feature, Namespaces};
 pub use packets::Packets;
 pub use privileges::Privileges;

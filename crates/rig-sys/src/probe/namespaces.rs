@@ -85,6 +85,16 @@ fn try_features() -> BTreeMap<Feature, ProbeResult> {
     tried
 }
 
+/// Whether the kernel has ipvlan: tried in namespaces that are gone afterwards.
+///
+/// # Errors
+/// Why not.
+pub fn ipvlan() -> Result<()> {
+    let mut workshop = TestNamespaces::open()?;
+    workshop.netlink.add_veth(&VethPair { name: NEAR, peer: FAR, peer_ns: &workshop.far, queues: 1, mtu: MTU })?;
+    workshop.netlink.add_ipvlan("ipvlan0", NEAR)
+}
+
 /// Two namespaces to build in.
 struct TestNamespaces {
     near: NetNs,

@@ -60,8 +60,8 @@ pub trait Datapath: fmt::Debug + Sync {
         None
     }
 
-    /// What a machine lacks for it.
-    fn missing(&self, _machine: &Machine) -> Option<Missing> {
+    /// What a machine lacks for it, with these settings.
+    fn missing(&self, _machine: &Machine, _settings: &Settings) -> Option<Missing> {
         None
     }
 
@@ -97,6 +97,20 @@ pub trait Datapath: fmt::Debug + Sync {
     /// is killed.
     fn starts_programs(&self) -> bool {
         false
+    }
+
+    /// Whether its agents make things that are not the node's, and do not go with it. They are not killed with their runner then, but
+    /// undo what they did when their input ends.
+    fn makes_things_of_the_machine(&self) -> bool {
+        false
+    }
+
+    /// Removes what agents have left of the machine's that were killed.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    fn remove_leftovers(&self) -> Result<()> {
+        Ok(())
     }
 
     /// What its process on a node is.

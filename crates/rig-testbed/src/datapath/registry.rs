@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use super::{Datapath, Machine};
+use super::{Datapath, Machine, Settings};
 use crate::requirements::{MachineChecks, Missing};
 
 /// Datapaths by name. The binary hands one on: what makes trials knows none of them by itself.
@@ -41,8 +41,8 @@ pub struct DatapathRequirements {
 }
 
 impl MachineChecks for DatapathRequirements {
-    fn missing(&self, name: &str) -> Option<Missing> {
-        self.datapaths.find(name).and_then(|datapath| datapath.missing(&self.machine))
+    fn missing(&self, name: &str, settings: &Settings) -> Option<Missing> {
+        self.datapaths.find(name).and_then(|datapath| datapath.missing(&self.machine, settings))
     }
 
     fn try_out(&self, name: &str) -> Result<()> {

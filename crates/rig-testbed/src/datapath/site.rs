@@ -166,6 +166,11 @@ impl Site {
         self.networks
     }
 
+    /// Whether the testbed has a container of this name, `node/container`, on any node.
+    pub fn has_container(&self, name: &str) -> bool {
+        self.containers.contains_key(name)
+    }
+
     /// A container of any node, by `node/container`.
     ///
     /// # Errors

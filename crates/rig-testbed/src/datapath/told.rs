@@ -6,6 +6,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::host::ContainerAccess;
+
 /// Since the agent was attached, or over a window.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
@@ -54,6 +56,12 @@ pub struct State {
     /// Those that it has given containers, by `node/container`, where it does.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub addresses: BTreeMap<String, Vec<IpAddr>>,
+    /// Those of others at which load reaches containers, by `node/container`, where these are not their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reached_at: BTreeMap<String, Vec<IpAddr>>,
+    /// Those that it has made in place of the plan's, by `node/container`, where it does.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub containers: BTreeMap<String, ContainerAccess>,
     /// What else it tells, by name.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub more: Map<String, Value>,

@@ -20,8 +20,10 @@ use rig_sys::probe;
 
 use super::arrange::{Machine, arrange, machine_of};
 use super::{
-    ClockOffset, Environment, Facts, Host, HostInterface, Mark, Program, Remote, Sampled, StackSampling, Window,
+    ClockOffset, ContainerAccess, Environment, Facts, Host, HostInterface, Mark, Program, Remote, Sampled,
+    StackSampling, Window,
 };
+use crate::datapath::Settings;
 use crate::frames::NodeFrames;
 use crate::node::NodeRecord;
 use crate::placement::DUT_NODE;
@@ -192,9 +194,11 @@ impl Host for HostGroup {
         self.no_one()
     }
 
-    fn missing(&self, datapath: &str) -> Result<Option<Missing>> {
+    fn missing(&self, datapath: &str, settings: &Settings) -> Result<Option<Missing>> {
         for member in &self.members {
-            if let Some(Missing { found, remedy }) = member.host.missing(datapath).with_context(|| member.on())? {
+            if let Some(Missing { found, remedy }) =
+                member.host.missing(datapath, settings).with_context(|| member.on())?
+            {
                 return Ok(Some(Missing::new(format!("{}: {found}", member.host.name()), remedy)));
             }
         }
@@ -229,6 +233,15 @@ impl Host for HostGroup {
             }
         }
         self.all(&parts, |host, part| if part.nodes.is_empty() { Ok(()) } else { host.apply(part) })
+    }
+
+    fn use_containers(&mut self, containers: &BTreeMap<String, ContainerAccess>) -> Result<()> {
+        let mut parts = vec![BTreeMap::new(); self.members.len()];
+        for (space, access) in containers {
+            let node = space.split('/').next().unwrap_or(space);
+            parts[self.number_of(node)?].insert(space.clone(), access.clone());
+        }
+        self.all(&parts, |host, part| if part.is_empty() { Ok(()) } else { host.use_containers(part) })
     }
 
     fn check_networks(&self, containers: &[ReachableContainer], payload: u32) -> Result<()> {

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rig_cli::streams::note;
 use rig_datapath::cputime::{Account, Member};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu::{CpuSet, shared_cores};
+use rig_sys::netns::NetNs;
 use rig_sys::piped::PipedProcess;
 use rig_sys::probe;
 use rig_sys::process::{die_with_parent, in_namespace, in_own_group};
@@ -19,9 +20,11 @@ use super::containers;
 use super::environment::environment;
 use super::interfaces::interfaces;
 use super::{
-    Build, ClockOffset, Environment, Facts, Host, HostInterface, Mark, Program, Sampled, StackSampling, Window,
+    Build, ClockOffset, ContainerAccess, Environment, Facts, Host, HostInterface, Mark, Program, Sampled,
+    StackSampling, Window,
 };
 use crate::accounting::CpuAccounting;
+use crate::datapath::Settings;
 use crate::frames::NodeFrames;
 use crate::meter::Reading;
 use crate::namespaces::{self, Namespace, Namespaces, NodeSpaces};
@@ -43,6 +46,8 @@ pub struct Local {
     /// What this process might use when the value was made.
     allowed: CpuSet,
     nodes: Namespaces,
+    /// How programs are started in containers that a datapath has made, by `node/container`.
+    starts: BTreeMap<String, Vec<String>>,
     cpu_accounting: CpuAccounting,
     /// By node, where its CPU time is counted apart, with what belongs to it.
     counted: Vec<(Option<Account>, Vec<Member>)>,
@@ -74,6 +79,7 @@ impl Local {
             rootless: false,
             allowed: CpuSet::allowed()?,
             nodes: Namespaces::default(),
+            starts: BTreeMap::new(),
             cpu_accounting: CpuAccounting::paused(),
             counted: Vec::new(),
             marks: RefCell::default(),
@@ -127,7 +133,7 @@ impl Local {
         let owned = self.nodes.nodes().iter().flat_map(|node| node.cpus().as_slice());
         self.cpu_accounting.count_on(&owned.copied().collect::<Vec<u32>>())?;
         for node in self.nodes.nodes() {
-            let members = node.namespaces().iter().map(|namespace| Ok(Member::Namespace(namespace.ns.inode()?)));
+            let members = node.counted().map(|namespace| Ok(Member::Namespace(namespace.ns.inode()?)));
             let members = members.collect::<Result<Vec<Member>>>()?;
             self.counted.push((self.cpu_accounting.watch(members.iter().copied()), members));
         }
@@ -180,8 +186,8 @@ impl Host for Local {
         super::cards()
     }
 
-    fn missing(&self, datapath: &str) -> Result<Option<Missing>> {
-        Ok(self.checks.as_ref().and_then(|checks| checks.missing(datapath)))
+    fn missing(&self, datapath: &str, settings: &Settings) -> Result<Option<Missing>> {
+        Ok(self.checks.as_ref().and_then(|checks| checks.missing(datapath, settings)))
     }
 
     fn try_out(&self, datapath: &str) -> Result<()> {
@@ -201,6 +207,15 @@ impl Host for Local {
         self.count_apart()
     }
 
+    fn use_containers(&mut self, containers: &BTreeMap<String, ContainerAccess>) -> Result<()> {
+        for (space, ContainerAccess { namespace, start }) in containers {
+            let ns = NetNs::open(namespace).with_context(|| format!("find the container of {space}"))?;
+            self.nodes.replace(space, ns)?;
+            self.starts.insert(space.clone(), start.clone());
+        }
+        self.count_apart()
+    }
+
     fn local(&self) -> Option<&Local> {
         Some(self)
     }
@@ -211,6 +226,11 @@ impl Host for Local {
 
     fn start(&self, space: &str, program: &Program) -> Result<PipedProcess> {
         let namespace = self.namespace(space)?;
+        if let Some(start) = self.starts.get(space) {
+            let None = &program.path else { bail!("only netrig is started in a container: {program:?}") };
+            let arguments = start.iter().chain(&program.arguments).cloned().collect();
+            return spawn(&mut self.command(&Program { path: None, arguments })?);
+        }
         let mut command = self.command(program)?;
         if let Some(node) = self.nodes.nodes().iter().find(|node| node.name() == space) {
             containers::tell(&mut command, node.namespaces())?;
@@ -309,6 +329,7 @@ impl Host for Local {
         self.sampler.take();
         let given_back = self.nodes.give_back();
         self.nodes = Namespaces::default();
+        self.starts.clear();
         // The count costs CPU time, and without nodes no reading needs it.
         self.cpu_accounting.count_on(&[])?;
         Ok(given_back?)

@@ -42,6 +42,7 @@ pub use reach::{CommandForm, HostAccess};
 pub use remote::Remote;
 pub use serve::serve;
 
+use crate::datapath::Settings;
 use crate::frames::NodeFrames;
 use crate::node::NodeRecord;
 use crate::plan::Plan;
@@ -72,8 +73,8 @@ pub trait Host: fmt::Debug {
     /// What its cards are and how they are set, by their names, as [`card`](rig_sys::ethtool::card()) tells: of those that plans may be given.
     fn cards(&self) -> Result<BTreeMap<String, BTreeMap<String, String>>>;
 
-    /// What the host lacks for a datapath, as far as that is seen without trying it out.
-    fn missing(&self, datapath: &str) -> Result<Option<Missing>>;
+    /// What the host lacks for a datapath with these settings, as far as that is seen without trying it out.
+    fn missing(&self, datapath: &str, settings: &Settings) -> Result<Option<Missing>>;
 
     /// Has the host take what a datapath is made of, and lets it go ([`Datapath::try_out`](crate::datapath::Datapath::try_out)).
     ///
@@ -104,6 +105,12 @@ pub trait Host: fmt::Debug {
     fn member_of(&self, _node: &str) -> Option<&dyn Host> {
         None
     }
+
+    /// From now on these namespaces, `node/container`, are those of containers that a datapath has made in their place.
+    ///
+    /// # Errors
+    /// When one is not to be found, or not to be observed.
+    fn use_containers(&mut self, containers: &BTreeMap<String, ContainerAccess>) -> Result<()>;
 
     /// The host as one whose nodes are namespaces of this process; `None` where they are another's.
     fn local(&self) -> Option<&Local> {
@@ -188,6 +195,16 @@ pub struct Facts {
     pub cpus: CpuSet,
     /// Cores that have several threads.
     pub cores: Vec<CpuSet>,
+}
+
+/// A container that something else than a host has made, as the host gets at it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContainerAccess {
+    /// Its network namespace, a path of the host's.
+    pub namespace: PathBuf,
+    /// Arguments with which the host's netrig starts itself in it; those of what it is to be there follow.
+    pub start: Vec<String>,
 }
 
 /// What is started in a namespace.

@@ -31,7 +31,8 @@ use rig_sys::probe;
 use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::{Environment, Facts, HostInterface, Mark, Program, Sampled, StackSampling, Window};
+use super::{ContainerAccess, Environment, Facts, HostInterface, Mark, Program, Sampled, StackSampling, Window};
+use crate::datapath::Settings;
 use crate::frames::NodeFrames;
 use crate::plan::Plan;
 use crate::preflight::{NetworkFault, ReachableContainer};
@@ -40,7 +41,7 @@ use crate::sampler::NodeSample;
 use crate::stacks::FoldedStacks;
 
 /// The longest line has room for the plan of a testbed with a thousand containers.
-pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 8, longest: 16 << 20 };
+pub const PROTOCOL: Protocol = Protocol { name: "netrig-host", version: 9, longest: 16 << 20 };
 
 /// Most bytes of a process's input or output that one line carries. Each takes six bytes of the line at most.
 pub const CHUNK: usize = 32 << 10;
@@ -125,6 +126,7 @@ pub enum Question {
     Cards,
     Missing {
         datapath: String,
+        settings: Settings,
     },
     TryOut {
         datapath: String,
@@ -134,6 +136,9 @@ pub enum Question {
     },
     Apply {
         plan: Box<Plan>,
+    },
+    UseContainers {
+        containers: BTreeMap<String, ContainerAccess>,
     },
     CheckNetworks {
         containers: Vec<ReachableContainer>,

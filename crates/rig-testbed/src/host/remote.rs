@@ -34,7 +34,8 @@ use super::protocol::{
     Answer, Bytes, CHUNK, FromHost, FromProcess, Notice, PROTOCOL, Question, SIGN_OF_LIFE, ToProcess,
 };
 use super::reach::{Binary, HostAccess, Opening};
-use super::{Environment, Facts, Host, HostInterface, Mark, Program, Sampled, StackSampling, Window};
+use super::{ContainerAccess, Environment, Facts, Host, HostInterface, Mark, Program, Sampled, StackSampling, Window};
+use crate::datapath::Settings;
 use crate::frames::NodeFrames;
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
@@ -218,8 +219,8 @@ impl Host for Remote {
         expect!(self, &Question::Cards, Answer::Cards(cards) => cards)
     }
 
-    fn missing(&self, datapath: &str) -> Result<Option<Missing>> {
-        let question = Question::Missing { datapath: datapath.to_owned() };
+    fn missing(&self, datapath: &str, settings: &Settings) -> Result<Option<Missing>> {
+        let question = Question::Missing { datapath: datapath.to_owned(), settings: settings.clone() };
         expect!(self, &question, Answer::Missing(missing) => missing)
     }
 
@@ -237,6 +238,10 @@ impl Host for Remote {
 
     fn apply(&mut self, part: &Plan) -> Result<()> {
         self.tell(&Question::Apply { plan: Box::new(part.clone()) })
+    }
+
+    fn use_containers(&mut self, containers: &BTreeMap<String, ContainerAccess>) -> Result<()> {
+        self.tell(&Question::UseContainers { containers: containers.clone() })
     }
 
     fn check_networks(&self, containers: &[ReachableContainer], payload: u32) -> Result<()> {

@@ -212,7 +212,7 @@ impl Server<'_> {
             Question::Probe { congestion_controls } => Answer::Probed(Box::new(self.host.probe(&congestion_controls)?)),
             Question::Interfaces => Answer::Interfaces(self.host.interfaces()?),
             Question::Cards => Answer::Cards(self.host.cards()?),
-            Question::Missing { datapath } => Answer::Missing(self.host.missing(&datapath)?),
+            Question::Missing { datapath, settings } => Answer::Missing(self.host.missing(&datapath, &settings)?),
             Question::TryOut { datapath } => {
                 let tried = self.host.try_out(&datapath);
                 Answer::TriedOut { refusal: tried.err().map(|error| format!("{error:#}")) }
@@ -229,6 +229,7 @@ impl Server<'_> {
             },
             Question::KeepOff { cpus } => self.host.keep_off(&cpus).map(done)?,
             Question::Apply { plan } => self.host.apply(&plan).map(done)?,
+            Question::UseContainers { containers } => self.host.use_containers(&containers).map(done)?,
             Question::Forget { mark } => self.host.forget(mark).map(done)?,
             Question::StartSampling => self.host.start_sampling().map(done)?,
             Question::CountInterrupts => self.host.count_interrupts().map(done)?,

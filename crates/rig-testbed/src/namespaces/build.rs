@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rig_sys::cpu::CpuSet;
 use rig_sys::netlink::{Netlink, QueueStats};
+use rig_sys::netns::NetNs;
 use rig_sys::{Error, Result};
 
 use super::Namespace;
@@ -69,6 +70,23 @@ impl Namespaces {
         )?;
         self.all(plan, &[Namespace::set_chosen])?;
         self.wait_until_operational(plan, Link::has_carrier)
+    }
+
+    /// Has a namespace be this one, with the interfaces that it has, in place of the one that was made for the plan.
+    ///
+    /// # Errors
+    /// When there is none of this name, or the kernel does not let it be observed.
+    pub fn replace(&mut self, space: &str, ns: NetNs) -> Result<()> {
+        let has = |node: &&mut NodeSpaces| node.namespaces.iter().any(|namespace| namespace.name == space);
+        let node = self.nodes.iter_mut().find(has).ok_or_else(|| lost(space))?;
+        let inode = ns.inode()?;
+        let others = node.namespaces.iter().filter(|namespace| namespace.name != space && !namespace.is_shared);
+        let inodes = others.map(|namespace| namespace.ns.inode()).collect::<Result<Vec<_>>>()?;
+        let own = node.namespace(space)?;
+        *own = Namespace::of(space.to_owned(), ns)?;
+        own.is_shared = inodes.contains(&inode);
+        node.is_ipv6 = true;
+        Ok(())
     }
 
     /// The nodes that are built.
@@ -210,6 +228,11 @@ impl NodeSpaces {
     /// Its own first.
     pub fn namespaces(&self) -> &[Namespace] {
         &self.namespaces
+    }
+
+    /// Those that count for themselves: containers may share a namespace, or their node's.
+    pub fn counted(&self) -> impl Iterator<Item = &Namespace> {
+        self.namespaces.iter().filter(|namespace| !namespace.is_shared)
     }
 
     pub fn is_ipv6(&self) -> bool {

@@ -20,6 +20,8 @@ pub struct Namespace {
     pub name: String,
     pub ns: NetNs,
     pub counters: NamespaceCounters,
+    /// Whether another of its node is the same.
+    pub(super) is_shared: bool,
     netlink: Netlink,
     /// The CPUs to which interfaces that are made from now on steer received packets.
     announced: CpuSet,
@@ -52,11 +54,17 @@ impl Namespace {
     pub(super) fn create(name: String) -> Result<Self> {
         let ns = NetNs::create()?;
         ns.reset_ipv4()?;
-        let mut netlink = Netlink::open(&ns)?;
-        netlink.set_up("lo")?;
+        let mut own = Self::of(name, ns)?;
+        own.netlink.set_up("lo")?;
+        Ok(own)
+    }
+
+    /// A namespace that is there, as it is.
+    pub(super) fn of(name: String, ns: NetNs) -> Result<Self> {
         Ok(Self {
             counters: NamespaceCounters::open(&ns)?,
-            netlink,
+            is_shared: false,
+            netlink: Netlink::open(&ns)?,
             announced: CpuSet::default(),
             shared: Vec::new(),
             pairs: Vec::new(),

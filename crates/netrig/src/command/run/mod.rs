@@ -56,6 +56,12 @@ pub struct RunArgs {
     /// Where its plug-ins are [default: /opt/cni/bin and the like]
     #[arg(long, value_name = "DIR", requires = "conflist", hide_short_help = true)]
     pub bin: Vec<PathBuf>,
+    /// This network of a container engine of the machine (suite docker) [default with --engine: bridge]
+    #[arg(long, value_name = "NAME", hide_short_help = true)]
+    pub network: Option<String>,
+    /// The engine's socket [default with --network: of DOCKER_HOST, or /var/run/docker.sock]
+    #[arg(long, value_name = "SOCKET", hide_short_help = true)]
+    pub engine: Option<PathBuf>,
     /// Measure for this long in each trial, e.g. 5s
     #[arg(long, value_name = "SPAN")]
     pub window: Option<Span>,

@@ -8,7 +8,7 @@ use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cni::Conflist;
 use rig_facts::layers::Map;
 use rig_facts::record::PreTrialCommand;
-use rig_suite::suite::{CniNetwork, Repeat, Suite, Timing, folder_of_more_plugins, more_plugins};
+use rig_suite::suite::{CniNetwork, EngineNetwork, Repeat, Suite, Timing, folder_of_more_plugins, more_plugins};
 
 use super::super::compare::ReferenceRun;
 use super::super::output::Output;
@@ -37,6 +37,9 @@ impl Selection {
         }
         if let Some(file) = &args.conflist {
             suite = suite.of_network(&network(file, &args.bin)?)?;
+        }
+        if args.network.is_some() || args.engine.is_some() {
+            suite = suite.of_engine(&engine_network(args)?)?;
         }
         suite.check_datapaths(rig_datapaths::ALL)?;
         if !args.only.is_empty() {
@@ -92,6 +95,24 @@ impl Length {
 pub fn before(words: &[String]) -> Vec<PreTrialCommand> {
     let one = |[node, command]: &[String; 2]| PreTrialCommand { node: node.clone(), command: command.clone() };
     words.as_chunks().0.iter().map(one).collect()
+}
+
+/// A network of an engine of the machine's.
+fn engine_network(args: &RunArgs) -> Result<EngineNetwork, Failure> {
+    let name = args.network.clone().unwrap_or_else(|| "bridge".to_owned());
+    let socket = match &args.engine {
+        Some(socket) => std::path::absolute(socket).context("find the socket of --engine").or_exit(Exit::BadInput)?,
+        None => match std::env::var("DOCKER_HOST") {
+            Err(_) => PathBuf::from("/var/run/docker.sock"),
+            Ok(host) => host.strip_prefix("unix://").map(PathBuf::from).ok_or_else(|| {
+                let what =
+                    anyhow!("DOCKER_HOST is '{host}': containers are measured on the machine that netrig runs on");
+                Failure::new(Exit::BadInput, what)
+                    .with_next("name a socket of this machine: --engine /var/run/docker.sock")
+            })?,
+        },
+    };
+    Ok(EngineNetwork { name, socket })
 }
 
 /// The network of a file, with plug-ins in these folders.

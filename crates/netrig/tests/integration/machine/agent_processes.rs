@@ -14,7 +14,7 @@ use rig_facts::store::{RunState, Store};
 use rig_run::run::agents::Agents;
 use rig_suite::suite::Suite;
 use rig_sys::cpu::CpuSet;
-use rig_testbed::datapath::{self, Agent, Datapath, Machine, Site, UnknownCommand};
+use rig_testbed::datapath::{self, Agent, Datapath, Machine, Settings, Site, UnknownCommand};
 use rig_testbed::host::{Host, Local, Remote};
 use rig_testbed::topology::Topology;
 use rig_testbed::{LostPeer, Placement, Testbed};
@@ -96,7 +96,7 @@ fn each_datapath_between_clients_and_servers_works_on_each_host() {
             for kind in HOSTS {
                 let what = format!("{path} on host {kind}");
                 let mut host = host(kind);
-                assert_eq!(host.missing(path).unwrap(), None, "{what}");
+                assert_eq!(host.missing(path, &Settings::new()).unwrap(), None, "{what}");
                 host.try_out(path).unwrap_or_else(|error| panic!("{what}: {error:#}"));
                 let shares = rig.placement().of(&scenario.topology, scenario.dut).unwrap();
                 let mut testbed = Testbed::build_on(host.as_mut(), &scenario.topology, &shares).unwrap();

@@ -67,7 +67,11 @@ impl ConnectOptions {
                 sockopt::set_tcp_nodelay(&fd, true)?;
             }
             if let Some(name) = &self.congestion_control {
-                sockopt::set_tcp_congestion(&fd, name)?;
+                // What it has already needs no privilege.
+                sockopt::set_tcp_congestion(&fd, name).or_else(|refused| match sockopt::tcp_congestion(&fd) {
+                    Ok(now) if now == *name => Ok(()),
+                    _ => Err(refused),
+                })?;
             }
             Ok(fd)
         };

@@ -6,6 +6,7 @@ mod bridge;
 mod cni;
 mod colocated;
 mod direct;
+mod docker;
 mod etun;
 mod haproxy;
 mod ipvs;
@@ -42,6 +43,7 @@ const REGISTRY: &[&dyn Definition] = &[
     &colocated::Colocated,
     &veth::Veth,
     &cni::Cni,
+    &docker::Docker,
     &vxlan::Vxlan,
     &vrouter::Vrouter,
     &routed::Routed,
