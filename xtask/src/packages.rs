@@ -118,6 +118,14 @@ pub const TESTS: &[Dependency] = &[
         fedora: &["containernetworking-plugins", "iptables-nft"],
     },
     Dependency {
+        what: "dockerd, for containers of tests",
+        is_there: || {
+            ["dockerd", "/usr/sbin/dockerd"].iter().any(|program| works(Command::new(program).arg("--version")))
+        },
+        debian: &["docker.io"],
+        fedora: &["moby-engine"],
+    },
+    Dependency {
         what: "gobgpd and gobgp, by which routers learn each other's containers in tests",
         is_there: || works(Command::new("gobgpd").arg("--version")) && works(Command::new("gobgp").arg("--help")),
         debian: &["gobgpd"],

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -13,6 +15,9 @@ use crate::{EngineError, Result};
 
 /// The version of the API that is spoken where an engine has it: that of Docker 20.10.
 const VERSION: (u32, u32) = (1, 41);
+
+/// Longest time in which a container that ends is removed.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// By which an engine's things are found again.
 pub type Labels = BTreeMap<String, String>;
@@ -177,17 +182,24 @@ impl Engine {
         Ok(all.into_iter().filter_map(value).collect())
     }
 
-    /// Removes a container, with what runs in it. One that is not there, or is being removed, is no error.
+    /// Removes a container, with what runs in it. One that is not there is no error.
     ///
     /// # Errors
     /// What the engine refuses.
     pub fn remove_container(&self, id: &str) -> Result<()> {
         let what = format!("remove container {id}");
-        let removed = self.tell(&what, "DELETE", &format!("/containers/{}?force=true&v=true", escaped(id)), None);
-        removed.map(drop).or_else(|error| match error {
-            EngineError::Refused { status: 404 | 409, .. } => Ok(()),
-            error => Err(error),
-        })
+        let began = Instant::now();
+        loop {
+            match self.tell(&what, "DELETE", &format!("/containers/{}?force=true&v=true", escaped(id)), None) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_absent() => return Ok(()),
+                // It ends by itself at this moment, and the engine is removing it.
+                Err(EngineError::Refused { status: 409 | 500, .. }) if began.elapsed() < REMOVAL_LIMIT => {
+                    thread::sleep(Duration::from_millis(50));
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Removes a network. One that is not there is no error.
@@ -290,6 +302,7 @@ mod tests {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     let (mut stream, _) = listener.accept().unwrap();
+                    let _request = std::io::Read::read(&mut stream, &mut [0; 4096]).unwrap();
                     let _ = stream.write_all(text.as_bytes());
                 });
                 Engine::at(&socket).unwrap_err()

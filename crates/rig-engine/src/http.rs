@@ -23,7 +23,7 @@ pub(crate) struct Head {
 }
 
 pub(crate) fn connect(socket: &Path) -> Result<UnixStream> {
-    let stream = UnixStream::connect(socket).map_err(|why| match why.kind() {
+    let stream = uninterrupted(|| UnixStream::connect(socket)).map_err(|why| match why.kind() {
         io::ErrorKind::PermissionDenied => EngineError::Forbidden { socket: socket.to_owned() },
         _ => EngineError::Absent { socket: socket.to_owned(), why },
     })?;
@@ -31,6 +31,16 @@ pub(crate) fn connect(socket: &Path) -> Result<UnixStream> {
     stream.set_read_timeout(Some(SILENCE)).map_err(lost)?;
     stream.set_write_timeout(Some(SILENCE)).map_err(lost)?;
     Ok(stream)
+}
+
+/// Tries again what a signal has ended early.
+fn uninterrupted<T>(mut act: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match act() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
 }
 
 /// The begin of a request, with a body of `length` bytes to follow.
@@ -63,7 +73,7 @@ pub(crate) fn read_head(from: &mut impl Read) -> io::Result<(Head, Vec<u8>)> {
             httparse::Status::Partial if bytes.len() > LONGEST_HEAD => return Err(invalid("a head without an end")),
             httparse::Status::Partial => {
                 let mut chunk = [0; 4096];
-                let count = from.read(&mut chunk)?;
+                let count = uninterrupted(|| from.read(&mut chunk))?;
                 if count == 0 {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }

@@ -7,6 +7,7 @@ mod attribution;
 mod bench;
 mod benchmark;
 mod cni;
+mod docker;
 mod dut;
 mod files;
 mod host;
