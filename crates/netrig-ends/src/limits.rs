@@ -39,6 +39,8 @@ pub struct Limits {
     pub handshake: Duration,
     /// How long a control connection may stay without a test.
     pub idle: Duration,
+    /// The port of every test's load, for firewalls and services that let single ports through; `None` where the kernel chooses one.
+    pub data_port: Option<u16>,
     /// CPUs that a client may choose for the server's end.
     pub cpus: Vec<u32>,
     /// Congestion controls that a client may choose. The kernel would load a module for an unknown name.
@@ -59,6 +61,7 @@ impl Default for Limits {
             clients_per_address: 32,
             handshake: Duration::from_secs(5),
             idle: Duration::from_secs(30),
+            data_port: None,
             cpus: Vec::new(),
             congestion_controls: Vec::new(),
         }

@@ -258,7 +258,7 @@ impl ServerSession {
             return self.refuse(&refusal);
         }
         let mut address = self.local;
-        address.set_port(0);
+        address.set_port(self.limits.data_port.unwrap_or(0));
         let plan = WorkerPlan {
             name: NAME.into(),
             cpus: ask.cpus,

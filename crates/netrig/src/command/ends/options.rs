@@ -171,6 +171,11 @@ pub struct ServerOptions {
     /// Longest time of a control connection without a test
     #[arg(long, value_name = "SPAN", default_value = "30s", value_parser = seconds, hide_short_help = true)]
     idle_timeout: Span,
+    /// The port of each test's load, one test at a time [default: any]
+    ///
+    /// For firewalls and services that let single ports through.
+    #[arg(long, value_name = "N", hide_short_help = true, value_parser = value_parser!(u16).range(1..))]
+    data_port: Option<u16>,
     /// Serve a process that is joined to standard input and output, until it closes its end
     #[arg(long, hide = true)]
     pub on_stdio: bool,
@@ -191,6 +196,7 @@ impl ServerOptions {
             clients_per_address: self.max_clients_per_address,
             handshake: self.handshake_timeout.0,
             idle: self.idle_timeout.0,
+            data_port: self.data_port,
             cpus: Vec::new(),
             congestion_controls: Vec::new(),
         }
