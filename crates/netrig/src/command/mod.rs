@@ -47,9 +47,13 @@ pub fn worker() -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// The body of the hidden `host` subcommand. Stopped by a signal, too, it gives back what it has taken.
+/// The body of the hidden `host` subcommand. Stopped by a signal, too, it gives back what it has taken. Where it may make no nodes, as in a pod
+/// of Kubernetes, tests between hosts can be made all the same.
 pub fn host() -> Result<Exit, Failure> {
-    let rootless = gain_privilege()?;
+    let (rootless, without_nodes) = match gain_privilege() {
+        Ok(rootless) => (rootless, None),
+        Err(failure) => (true, Some(failure.to_string())),
+    };
     let (stopped, stop) = io::pipe().context("make a pipe").or_exit(Exit::Failed)?;
     let is_stopped = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&is_stopped);
@@ -62,7 +66,8 @@ pub fn host() -> Result<Exit, Failure> {
     if !rootless && let Err(error) = host::give_back_what_was_left() {
         tell(format_args!("netrig host: {}", in_words(&error)));
     }
-    let mut host = hosts::local(rootless).or_exit(Exit::Failed)?;
+    let mut host =
+        hosts::local(rootless && without_nodes.is_none()).or_exit(Exit::Failed)?.without_nodes(without_nodes);
     let served = host::serve(&mut host, io::stdin(), io::stdout(), stopped);
     let torn_down = host.tear_down();
     served.and(torn_down).or_exit(Exit::Failed)?;

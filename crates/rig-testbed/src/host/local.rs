@@ -43,6 +43,8 @@ pub struct Local {
     /// What its program was built from, and whether it is inside a user namespace.
     build: Build,
     rootless: bool,
+    /// Why it makes no nodes, where it cannot: programs beside them it starts all the same.
+    without_nodes: Option<String>,
     /// What this process might use when the value was made.
     allowed: CpuSet,
     nodes: Namespaces,
@@ -77,6 +79,7 @@ impl Local {
             checks: None,
             build: Build::default(),
             rootless: false,
+            without_nodes: None,
             allowed: CpuSet::allowed()?,
             nodes: Namespaces::default(),
             starts: BTreeMap::new(),
@@ -100,6 +103,12 @@ impl Local {
     #[must_use]
     pub fn of_build(self, build: Build, rootless: bool) -> Self {
         Self { build, rootless, ..self }
+    }
+
+    /// That makes no nodes, and says why where it is asked for some; `None` where it can make them.
+    #[must_use]
+    pub fn without_nodes(self, why: Option<String>) -> Self {
+        Self { without_nodes: why, ..self }
     }
 
     /// That may be asked for these datapaths.
@@ -200,6 +209,9 @@ impl Host for Local {
     }
 
     fn apply(&mut self, part: &Plan) -> Result<()> {
+        if let Some(why) = &self.without_nodes {
+            bail!("{why}");
+        }
         if part.uses_host() {
             give_back_what_was_left()?;
         }
