@@ -16,6 +16,7 @@ use crate::command::ab::AbArgs;
 use crate::command::calibrate::CalibrateArgs;
 use crate::command::compare::CompareArgs;
 use crate::command::hosts::NodeOnHost;
+use crate::command::k8s::{ManifestArgs, hidden_in_short_help};
 use crate::command::report::{HistoryArgs, ReportArgs, SeriesArgs};
 use crate::command::run::RunArgs;
 use crate::command::{self, ends, examples};
@@ -66,6 +67,13 @@ enum HostsCommand {
 }
 
 #[derive(Debug, Subcommand)]
+enum K8sCommand {
+    /// Print what is asked of the cluster, as YAML
+    #[command(after_help = examples::K8S_MANIFEST)]
+    Manifest(ManifestArgs),
+}
+
+#[derive(Debug, Subcommand)]
 enum Command {
     /// What this machine can do, what is missing and how to get it
     #[command(after_help = examples::DOCTOR)]
@@ -103,8 +111,14 @@ enum Command {
         name: Option<String>,
     },
     /// Run a suite: build testbeds, drive them, measure, report
-    #[command(after_help = examples::RUN)]
+    #[command(after_help = examples::RUN, mut_args = hidden_in_short_help)]
     Run(RunArgs),
+    /// Pods of Kubernetes: what `netrig run pods` makes
+    #[command(after_help = examples::K8S)]
+    K8s {
+        #[command(subcommand)]
+        command: K8sCommand,
+    },
     /// Report a stored run again, without running anything
     #[command(after_help = examples::REPORT)]
     Report(ReportArgs),
@@ -303,6 +317,7 @@ impl Cli {
             Command::Show { suite, all } => command::suites::show(&suite, all),
             Command::Schema { name } => command::schema::schema(name.as_deref()),
             Command::Run(args) => command::run::run(&args),
+            Command::K8s { command: K8sCommand::Manifest(args) } => command::k8s::manifest(&args),
             Command::Report(args) => command::report::report(&args),
             Command::Series(args) => command::report::series(&args),
             Command::Compare(args) => command::compare::compare(&args),

@@ -1,14 +1,17 @@
 //! Tests between all pairs of several hosts, as their runs keep them beside the trials.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
 use rig_load::plan::Load;
+use rig_stats::units::counted;
 use serde::{Deserialize, Serialize};
 
 /// What stored runs have in place of a suite's name.
 pub const PAIRS: &str = "pairs";
+/// The same of pods.
+pub const PODS: &str = "pods";
 
 /// What was asked of all pairs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -19,6 +22,35 @@ pub struct PairsTest {
     pub stream: Load,
     /// Once for each pair.
     pub rr: Load,
+    /// Where the hosts are pods of Kubernetes, what these are, and which of them are tested with each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<PodsTest>,
+}
+
+/// Pods of Kubernetes as hosts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PodsTest {
+    /// Of kubectl's configuration; empty for the current one.
+    pub context: String,
+    pub namespace: String,
+    /// Kubernetes' version.
+    pub version: String,
+    pub image: String,
+    /// The node of each host that is a pod, by the host's name.
+    pub nodes: BTreeMap<String, String>,
+    /// What is measured, in the order of the tables.
+    pub cases: Vec<PodCase>,
+}
+
+/// A way from one pod to another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodCase {
+    pub name: String,
+    /// In words.
+    pub way: String,
+    /// By their numbers among the hosts, the client's being less.
+    pub from: usize,
+    pub to: usize,
 }
 
 /// A host of such a test.
@@ -62,6 +94,15 @@ pub struct PairScenario {
 }
 
 impl PairsTest {
+    /// What its runs and reports are called.
+    pub fn title(&self) -> String {
+        match &self.pods {
+            None => format!("All pairs of {}", counted(self.paired().len(), "host", "hosts")),
+            Some(pods) if pods.context.is_empty() => "Pods of the current cluster".to_owned(),
+            Some(pods) => format!("Pods of {}", pods.context),
+        }
+    }
+
     pub fn load(&self, load: PairLoad) -> &Load {
         match load {
             PairLoad::Stream => &self.stream,
@@ -76,6 +117,15 @@ impl PairsTest {
 
     /// All that is to be measured: a stream from each host to each other one, and transactions once for each pair.
     pub fn scenarios(&self) -> Vec<PairScenario> {
+        if let Some(pods) = &self.pods {
+            let is_here = |host: usize| self.hosts.get(host).is_some_and(|host| host.left_out.is_none());
+            let cases = pods.cases.iter().filter(|case| is_here(case.from) && is_here(case.to));
+            let both = |case: &PodCase| {
+                let (from, to) = (case.from, case.to);
+                [PairLoad::Stream, PairLoad::Rr].map(|load| PairScenario { from, to, load })
+            };
+            return cases.flat_map(both).collect();
+        }
         let hosts = self.paired();
         let all = hosts.iter().flat_map(|from| hosts.iter().map(move |to| (*from, *to)));
         all.filter(|(from, to)| from != to)
@@ -91,8 +141,12 @@ impl PairsTest {
         format!("{} {}", self.between(scenario), scenario.load)
     }
 
-    /// `web1>web2`
+    /// `web1>web2`; of pods the name of their case.
     pub fn between(&self, PairScenario { from, to, .. }: PairScenario) -> String {
+        let mut cases = self.pods.iter().flat_map(|pods| &pods.cases);
+        if let Some(case) = cases.find(|case| (case.from, case.to) == (from, to)) {
+            return case.name.clone();
+        }
         format!("{}>{}", self.hosts[from].name, self.hosts[to].name)
     }
 }

@@ -250,7 +250,7 @@ mod tests {
             left_out: None,
         };
         let load = rig_load::plan::Load::Idle;
-        let test = PairsTest { hosts: (0..4).map(host).collect(), stream: load.clone(), rr: load };
+        let test = PairsTest { hosts: (0..4).map(host).collect(), stream: load.clone(), rr: load, pods: None };
         let mut all = AllPairs::of(&test, &[]);
         for pair in &mut all.pairs {
             pair.throughput = Some(rate(pair.scenario.from, pair.scenario.to) * 1e9);

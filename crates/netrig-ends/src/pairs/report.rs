@@ -9,7 +9,7 @@ use rig_stats::confidence::Level;
 use rig_stats::units::{Span, bits_at_a_glance, counted};
 use rig_suite::ends::words;
 use rig_suite::options::Options;
-use rig_suite::pairs::{PairLoad, PairScenario, PairsTest};
+use rig_suite::pairs::{PairLoad, PairScenario, PairedHost, PairsTest};
 use rig_verdict::stored::{self, StoredError};
 use rig_verdict::view::{RunView, ScenarioView, Status};
 use serde_json::{Value, json};
@@ -35,6 +35,9 @@ pub fn of(run: &Run, options: &Options, test: &PairsTest) -> Result<(Document, R
 
 /// What a terminal has room for of a report; `more` says where the rest is to be had.
 pub fn brief(mut document: Document, test: &PairsTest, more: String) -> Document {
+    if test.pods.is_some() {
+        return document.brief(&more);
+    }
     let hosts = document.blocks.swap_remove(0);
     document.blocks = vec![Block::paragraph(more)];
     document.details.clear();
@@ -45,22 +48,21 @@ pub fn brief(mut document: Document, test: &PairsTest, more: String) -> Document
     document
 }
 
-struct Report<'a> {
-    run: &'a Run,
-    options: &'a Options,
-    test: &'a PairsTest,
+pub(super) struct Report<'a> {
+    pub(super) run: &'a Run,
+    pub(super) options: &'a Options,
+    pub(super) test: &'a PairsTest,
     settled: &'a [ScenarioCertainty],
-    all: &'a AllPairs,
+    pub(super) all: &'a AllPairs,
 }
 
 impl Report<'_> {
-    fn title(&self) -> String {
-        format!("All pairs of {}", counted(self.test.paired().len(), "host", "hosts"))
-    }
-
     fn document(&self) -> Document {
+        if let Some(pods) = &self.test.pods {
+            return self.document_of_pods(pods);
+        }
         Document {
-            title: self.title(),
+            title: self.test.title(),
             headline: self.headline(),
             summary: self.summary(),
             lead: self.lead(),
@@ -109,30 +111,42 @@ impl Report<'_> {
         format!("{between}: {throughput}, {} of the median of all, {median}: {why}", three_digits(slow.share))
     }
 
-    fn failed(&self) -> Vec<(&str, &RepetitionEnd)> {
+    pub(super) fn failed(&self) -> Vec<(&str, &RepetitionEnd)> {
         let failed = self.settled.iter().filter(|one| matches!(one.outcome, RepetitionEnd::Failed { .. }));
         failed.map(|one| (one.scenario.as_str(), &one.outcome)).collect()
     }
 
-    fn lead(&self) -> Vec<Block> {
+    /// What is not there, and why.
+    pub(super) fn missing(&self) -> Vec<Block> {
         let mut blocks = Vec::new();
+        let (what, none) = match self.test.pods {
+            Some(_) => ("trials", "not tested"),
+            None => ("pairs", "in no pair"),
+        };
         match stored::status(self.run) {
             Status::Complete => {}
-            Status::Running { .. } => blocks.push(Block::info("The run is not finished: pairs are missing.")),
-            Status::Interrupted { .. } => blocks.push(Block::warning("The run was interrupted: pairs are missing.")),
+            Status::Running { .. } => blocks.push(Block::info(format!("The run is not finished: {what} are missing."))),
+            Status::Interrupted { .. } => {
+                blocks.push(Block::warning(format!("The run was interrupted: {what} are missing.")));
+            }
             Status::Failed { reason, .. } => {
-                blocks.push(Block::warning(format!("The run failed, and pairs are missing: {reason}")));
+                blocks.push(Block::warning(format!("The run failed, and {what} are missing: {reason}")));
             }
         }
         let hosts = self.test.hosts.iter();
         let left_out = hosts.filter_map(|host| Some((&host.name, host.left_out.as_ref()?)));
-        blocks.extend(left_out.map(|(name, why)| Block::warning(format!("{name} is in no pair: {why}"))));
+        blocks.extend(left_out.map(|(name, why)| Block::warning(format!("{name} is {none}: {why}"))));
         let failed = self.failed();
         blocks.extend(failed.iter().take(NAMED).map(|(id, how)| Block::warning(format!("{id} {how}"))));
         if failed.len() > NAMED {
             let more = counted(failed.len() - NAMED, "more test", "more tests");
             blocks.push(Block::warning(format!("{more} failed")));
         }
+        blocks
+    }
+
+    fn lead(&self) -> Vec<Block> {
+        let mut blocks = self.missing();
         blocks.push(Block::Table(self.throughputs()));
         blocks.push(Block::Table(self.latencies()));
         let slow = self.all.all_slow(self.test, &self.run.environment.machines);
@@ -259,18 +273,25 @@ impl Report<'_> {
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value)).into();
         blocks.push(Block::KeyValues { caption: None, pairs });
         blocks.push(Block::heading(2, "Hosts"));
-        for host in &self.test.hosts {
-            let Some(machine) = self.run.environment.machines.get(&host.name) else { continue };
-            let addresses = host.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let mut pairs = vec![("Reached by the others at".to_owned(), addresses)];
-            pairs.extend(described(machine));
-            blocks.push(Block::KeyValues { caption: Some(host.name.clone()), pairs });
-        }
+        blocks.extend(self.machines(|_| None));
         blocks
     }
 
+    /// Each host, with what else is known of it.
+    pub(super) fn machines(&self, more: impl Fn(&str) -> Option<(String, String)>) -> Vec<Block> {
+        let of = |host: &PairedHost| {
+            let machine = self.run.environment.machines.get(&host.name)?;
+            let addresses = host.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let mut pairs = vec![("Reached by the others at".to_owned(), addresses)];
+            pairs.extend(more(&host.name));
+            pairs.extend(described(machine));
+            Some(Block::KeyValues { caption: Some(host.name.clone()), pairs })
+        };
+        self.test.hosts.iter().filter_map(of).collect()
+    }
+
     /// The same for programs, in the units that the names have.
-    fn data(&self) -> Value {
+    pub(super) fn data(&self) -> Value {
         let slow = self.all.all_slow(self.test, &self.run.environment.machines);
         let pairs = self.all.pairs.iter().map(|pair| {
             let PairScenario { from, to, .. } = pair.scenario;
@@ -337,7 +358,7 @@ impl Report<'_> {
             suite: self.run.summary.suite.clone(),
             suite_file: String::new(),
             suite_text: String::new(),
-            title: self.title(),
+            title: self.test.title(),
             question: String::new(),
             answer: None,
             about: String::new(),

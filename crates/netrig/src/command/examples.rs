@@ -1,9 +1,8 @@
 //! The end of each command's help: what is typed most.
 
 pub const NETRIG: &str = "\
-Examples:
-  netrig run layers --quick    a first look, about a minute
-`netrig COMMAND --help` fits a screen, `netrig help COMMAND` tells all.";
+Examples (`netrig COMMAND --help` fits a screen, `netrig help COMMAND` has all):
+  netrig run layers --quick    a first look, about a minute";
 
 pub const DOCTOR: &str = "\
 Examples:
@@ -45,6 +44,17 @@ Examples:
   netrig run cni --conflist FILE          any CNI network, plug-in by plug-in
 Status: 0 done, 1 worse than before, 2 bad input, 3 the machine lacks something,
 4 failed, 130 stopped. `netrig help run` tells more.";
+
+pub const K8S: &str = "\
+Examples:
+  netrig k8s manifest                 what `netrig run pods` makes, as YAML
+  netrig run pods --context my-cluster";
+
+pub const K8S_MANIFEST: &str = "\
+Examples:
+  netrig k8s manifest --rights | kubectl apply -f -        who may run pods
+  netrig k8s manifest --nodes n1,n2 | kubectl apply -f -   pods to try by hand
+  netrig k8s manifest --privileged                         CPU time by layer";
 
 pub const REPORT: &str = "\
 Examples:

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use serde::Deserialize;
 
 use super::hosts::NamedHost;
+use super::pairs::ServerPorts;
 
 /// How long a server may take until it listens, and what is asked of a host until it has answered.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -48,17 +49,19 @@ impl RemoteServer {
     ///
     /// # Errors
     /// What it says why it cannot, and where it says nothing in time.
-    pub fn start(remote: &Remote, port: u16, key: &str, cancel: &Cancel) -> Result<Self> {
+    pub fn start(remote: &Remote, ports: ServerPorts, key: &str, cancel: &Cancel) -> Result<Self> {
         /// What it says of itself, on standard output.
         #[derive(Deserialize)]
         struct Listening {
             port: u16,
         }
-        let port = port.to_string();
+        let ServerPorts { control, data } = ports;
+        let (port, data) = (control.to_string(), data.map(|port| port.to_string()));
+        let data = data.as_deref().map_or_else(Vec::new, |port| vec!["--data-port", port]);
         // Who has the key is the one that has started it: it has no limits but those that the kernel has.
         let limits =
             ["--max-time", "24h", "--max-threads", "100000", "--max-connections", "1000000", "--max-memory", "1T"];
-        let arguments = [&["serve", "--on-stdio", "--key-file", "-", "--port", &port], &limits[..]].concat();
+        let arguments = [&["serve", "--on-stdio", "--key-file", "-", "--port", &port], &limits[..], &data].concat();
         let program = Program::netrig(&arguments);
         let PipedProcess { mut stdin, stdout, stderr, life } = remote.start_beside(&program)?;
         let life = Killed(life);
@@ -88,8 +91,8 @@ impl ServingHost {
     /// Why it is not reached, and what the server says.
     pub fn start(host: &NamedHost, program: &Path, port: u16, key: &str, cancel: &Cancel) -> Result<Self> {
         let remote = Remote::reach(&host.access, program)?;
-        let server =
-            RemoteServer::start(&remote, port, key, cancel).with_context(|| format!("on host {}", host.name))?;
+        let server = RemoteServer::start(&remote, ServerPorts { control: port, data: None }, key, cancel)
+            .with_context(|| format!("on host {}", host.name))?;
         Ok(Self { server, remote })
     }
 

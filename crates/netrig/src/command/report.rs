@@ -23,6 +23,7 @@ use rig_verdict::view::RunView;
 use super::arguments::{OutputArgs, StoreArgs};
 use super::ends;
 use super::output::Output;
+use super::pairs::more;
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
@@ -65,9 +66,7 @@ pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
         let again = again(&view.id, &args.store);
         document = match (view.peer.is_some(), &stored::options(&run)?.pairs) {
             (true, _) => document.without_details(),
-            (_, Some(test)) => {
-                pairs::report::brief(document, test, format!("Each direction, hosts and method: {again} --all"))
-            }
+            (_, Some(test)) => pairs::report::brief(document, test, more(test, &again)),
             _ => document.brief(&format!("Tables, single trials, doubts and method: {again} --all")),
         };
     }

@@ -49,7 +49,7 @@ use rig_testbed::topology::{Endpoint, Topology};
 use serde::{Deserialize, Serialize};
 
 use crate::checks::Procedure;
-use crate::pairs::PAIRS;
+use crate::pairs::{PAIRS, PODS};
 
 /// The suites that are compiled in, by name.
 const BUILT_IN: [(&str, &str); 11] = [
@@ -498,10 +498,13 @@ impl Suite {
         let path = FilePath::new(name_or_path);
         let file = name_or_path.to_string_lossy();
         let text = mistakes::read_text_of(path, limits::SIZE_MAX).map_err(|error| {
-            if name_or_path == PAIRS {
-                let hint = "netrig run pairs --hosts FILE: each host of the file with each other one".to_owned();
+            let hints = [
+                (PAIRS, "netrig run pairs --hosts FILE: each host of the file with each other one"),
+                (PODS, "netrig run pods --context C: pods of a Kubernetes cluster"),
+            ];
+            if let Some((name, hint)) = hints.iter().find(|(name, _)| name_or_path == *name) {
                 let what = "these are tests between hosts, and no suite of testbeds".to_owned();
-                return FileError { file: PAIRS.to_owned(), line: None, what, hint: Some(hint) };
+                return FileError { file: (*name).to_owned(), line: None, what, hint: Some((*hint).to_owned()) };
             }
             let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
             FileError {

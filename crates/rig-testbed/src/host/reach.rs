@@ -245,7 +245,7 @@ impl<'a> Opening<'a> {
                 (Some(("need", machine)), Some(binary)) if binary.is_for(machine) => self.copy(&binary.bytes)?,
                 (Some(("need", machine)), Some(binary)) => {
                     return Err(io::Error::new(io::ErrorKind::Unsupported, format!(
-                        "is a machine of {machine}, and the program is for {}: name one for it, `binary = \"FILE\"`",
+                        "is a machine of {machine}, and the program is for {}: name one for it: `binary = \"FILE\"` in hosts.toml, --pod-binary FILE for pods",
                         binary.machine.unwrap_or("another")
                     ))
                     .into());

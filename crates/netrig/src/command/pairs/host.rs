@@ -20,6 +20,20 @@ use serde_json::Value;
 use super::super::hosts::NamedHost;
 use super::super::remote_server::{Killed, PATIENCE, RemoteServer, last_line, read};
 
+/// What all hosts' servers have, and which ports one has.
+#[derive(Debug)]
+pub struct ServerSettings<'a> {
+    pub key: &'a str,
+    pub ports: ServerPorts,
+}
+
+/// Ports of a server; the kernel chooses where there is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ServerPorts {
+    pub control: u16,
+    pub data: Option<u16>,
+}
+
 /// What a host is, once it is reached and its server listens.
 #[derive(Debug)]
 pub struct ReachedHost {
@@ -44,15 +58,16 @@ pub struct ClientTest {
 pub fn run(
     host: &NamedHost,
     program: &Path,
-    key: &str,
+    server: &ServerSettings<'_>,
     cancel: &Cancel,
     reached: &Sender<Result<ReachedHost>>,
     tests: Receiver<ClientTest>,
     outcomes: &Sender<Result<TrialRecord>>,
 ) {
+    let ServerSettings { key, ports } = server;
     // It dies with the thread that reaches it.
     let begun = Remote::reach(&host.access, program).and_then(|remote| {
-        let server = RemoteServer::start(&remote, 0, key, cancel)?;
+        let server = RemoteServer::start(&remote, *ports, key, cancel)?;
         // They tell why a pair is slow, where this user may ask for them: a test needs no rights.
         let cards = remote.cards().unwrap_or_default();
         let environment = Environment { cards, ..remote.environment()? };

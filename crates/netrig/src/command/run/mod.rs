@@ -19,7 +19,7 @@ use rig_facts::record::{AbRun, SkippedScenarios};
 use rig_facts::store::{Label, Store};
 use rig_run::run::NoScenarioLeft;
 use rig_stats::units::Span;
-use rig_suite::pairs::PAIRS;
+use rig_suite::pairs::{PAIRS, PODS};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::LostPeer;
 
@@ -31,11 +31,15 @@ pub(super) use self::selection::{Length, before};
 pub(super) use self::survey::Survey;
 use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
 use super::hosts::{HostChoice, NodeOnHost, start_each};
-use super::{gain_privilege, pairs};
+use super::k8s::RunPodArgs;
+use super::{gain_privilege, pairs, pods};
 
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// A built-in suite's name or a suite file's path, or `pairs`
+    /// A built-in suite's name or a suite file's path, `pairs` or `pods`
+    ///
+    /// `pods` makes pods in a Kubernetes cluster by kubectl, measures between them and deletes them: from pod to pod on two nodes and on one,
+    /// through a Service's ClusterIP, and in the nodes' own network. --only pod,same-node,host,service chooses some of it.
     ///
     /// `pairs` tests each host of the hosts file, or of --only, with each other one: streams both ways, and transactions. It builds
     /// nothing, so it needs no root. In each round every host is in one pair at most. It takes --only, --window, --trials, --quick,
@@ -130,11 +134,21 @@ pub struct RunArgs {
     pub output: OutputArgs,
     #[command(flatten)]
     pub store: StoreArgs,
+    // Its heading holds for all that stands behind it.
+    #[command(flatten)]
+    pub cluster: RunPodArgs,
 }
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     if args.suite == PAIRS {
         return pairs::run(args);
+    }
+    if args.suite == PODS {
+        return pods::run(args);
+    }
+    if args.cluster.context.is_some() {
+        let error = anyhow!("--context is of pods: netrig run pods --context NAME");
+        return Err(Failure::new(Exit::BadInput, error));
     }
     if args.hosts.is_some() && args.host.is_none() && args.on.is_empty() {
         let error =

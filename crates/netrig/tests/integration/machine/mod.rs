@@ -25,6 +25,7 @@ mod on_hosts;
 mod packets;
 mod pairs;
 mod paths;
+mod pods;
 mod programme;
 mod reach;
 mod rootless;

@@ -17,8 +17,8 @@ use super::world::{self, NETRIG};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Machines on a switch, each with an `eth0`.
-struct Switch {
-    machines: Vec<NetNs>,
+pub struct Switch {
+    pub machines: Vec<NetNs>,
     switch: NetNs,
     directory: tempfile::TempDir,
 }
@@ -29,7 +29,7 @@ fn port(machine: usize) -> String {
 }
 
 impl Switch {
-    fn new(count: usize) -> Self {
+    pub fn new(count: usize) -> Self {
         let switch = NetNs::create().unwrap();
         let machines: Vec<NetNs> = (0..count).map(|_| NetNs::create().unwrap()).collect();
         let mut of_switch = Netlink::open(&switch).unwrap();
