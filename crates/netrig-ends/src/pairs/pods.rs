@@ -99,11 +99,11 @@ impl Report<'_> {
         let nodes: std::collections::BTreeSet<&str> = pods.nodes.values().map(String::as_str).collect();
         vec![
             format!(
-                "{}, {} of {window}: {done} of {planned} tests are here",
+                "{}, on {}, {} of {window}: {done} of {planned} tests are here",
                 build::time(self.run.summary.started_unix_ms),
+                Vec::from_iter(nodes).join(" and "),
                 self.options.timing.repeat,
             ),
-            format!("On {}: {}", counted(nodes.len(), "node", "nodes"), Vec::from_iter(nodes).join(", ")),
             format!("Throughput: {}", words(&self.test.stream)),
             format!("Round trips: {}", words(&self.test.rr)),
         ]

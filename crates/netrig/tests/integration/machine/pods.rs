@@ -168,7 +168,7 @@ fn pods_are_made_measured_and_deleted() {
         assert_eq!(serde_json::from_str::<Value>(&world::expect(&stored, 0).0).unwrap(), report);
         let screen = world::netrig().args(["report", "1", "--store"]).arg(cluster.path("store.sqlite")).output();
         let (text, _) = world::expect(&screen.unwrap(), 0);
-        for part in ["Pods of here", "What each way carries", "Pod to ClusterIP"] {
+        for part in ["Pods of here", "on n1 and n2, 2 trials", "What each way carries", "Pod to ClusterIP"] {
             assert!(text.contains(part), "{text}");
         }
         drop(cluster);
