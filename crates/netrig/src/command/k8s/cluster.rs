@@ -46,9 +46,10 @@ impl Cluster {
         let of_context = text(&view["contexts"][0]["context"]["namespace"]);
         let namespace = namespace.map(str::to_owned).or(of_context).unwrap_or_else(|| "default".to_owned());
         let context = context.map(str::to_owned).or_else(|| text(&view["current-context"])).unwrap_or_default();
-        let said = kubectl.ask(&["version", "--output=json"]).context("reach the cluster")?;
+        // `kubectl version` fails where it cannot read the version, too.
+        let said = kubectl.ask(&["get", "--raw=/version"]).context("reach the cluster")?;
         let version: Value = serde_json::from_str(&said).unwrap_or_default();
-        let version = text(&version["serverVersion"]["gitVersion"]).unwrap_or_default();
+        let version = text(&version["gitVersion"]).unwrap_or_default();
         Ok(Self { kubectl: kubectl.in_namespace(&namespace), context, namespace, version })
     }
 

@@ -24,7 +24,7 @@ case "$1 $2" in
 	test ! -f "$d/no-context" || fail 'error: context "nowhere" does not exist'
 	echo '{"current-context":"here","contexts":[{"name":"here","context":{"namespace":"lab"}}]}'
 	;;
-"version "*) echo '{"serverVersion":{"gitVersion":"v1.34.4"}}' ;;
+"get --raw=/version") echo '{"gitVersion":"v1.34.4"}' ;;
 "auth can-i")
 	shift 2
 	grep -qx -- "$*" "$d/forbidden" 2>/dev/null && echo no && exit 1
