@@ -118,12 +118,12 @@ pub const TESTS: &[Dependency] = &[
         fedora: &["containernetworking-plugins", "iptables-nft"],
     },
     Dependency {
-        what: "dockerd, for containers of tests",
+        what: "dockerd, and curl to ask it, for containers of tests",
         is_there: || {
             ["dockerd", "/usr/sbin/dockerd"].iter().any(|program| works(Command::new(program).arg("--version")))
         },
-        debian: &["docker.io"],
-        fedora: &["moby-engine"],
+        debian: &["docker.io", "curl"],
+        fedora: &["moby-engine", "curl"],
     },
     Dependency {
         what: "gobgpd and gobgp, by which routers learn each other's containers in tests",

@@ -1,5 +1,6 @@
 //! Containers of an engine.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::{IpAddr, Shutdown};
 use std::os::unix::net::UnixStream;
@@ -30,9 +31,10 @@ pub struct ContainerSpec {
     pub cgroup_parent: Option<String>,
 }
 
-/// A port of the machine that leads to the container's port of the same number.
+/// A port of an address of the machine that leads to the container's port of the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PublishedPort {
+    pub address: IpAddr,
     pub number: u16,
     /// `tcp` or `udp`.
     pub protocol: &'static str,
@@ -42,8 +44,11 @@ impl ContainerSpec {
     fn json(&self, image: &Image) -> Value {
         let key = |port: &PublishedPort| format!("{}/{}", port.number, port.protocol);
         let exposed: Map<String, Value> = self.published.iter().map(|port| (key(port), json!({}))).collect();
-        let bindings: Map<String, Value> =
-            self.published.iter().map(|port| (key(port), json!([{ "HostPort": port.number.to_string() }]))).collect();
+        let mut bindings: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for port in &self.published {
+            let binding = json!({ "HostIp": port.address.to_string(), "HostPort": port.number.to_string() });
+            bindings.entry(key(port)).or_default().push(binding);
+        }
         let mut host = json!({
             "NetworkMode": self.network,
             "PortBindings": bindings,
@@ -121,7 +126,7 @@ struct InspectedState {
 #[serde(rename_all = "PascalCase")]
 struct InspectedNetworks {
     #[serde(default)]
-    networks: std::collections::BTreeMap<String, Endpoint>,
+    networks: BTreeMap<String, Endpoint>,
 }
 
 #[derive(Deserialize)]
@@ -212,6 +217,8 @@ pub fn without_empty(value: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
@@ -223,7 +230,11 @@ mod tests {
             arguments: vec!["pause".into()],
             cpus: Some(0.5),
             memory: Some(64 << 20),
-            published: vec![PublishedPort { number: 5001, protocol: "tcp" }],
+            published: vec![PublishedPort {
+                address: Ipv4Addr::new(10, 0, 0, 1).into(),
+                number: 5001,
+                protocol: "tcp",
+            }],
             ..ContainerSpec::default()
         };
         let body = spec.json(&image);
@@ -236,7 +247,10 @@ mod tests {
             (&body["HostConfig"]["NanoCpus"], &body["HostConfig"]["Memory"]),
             (&json!(500_000_000), &json!(67_108_864))
         );
-        assert_eq!(body["HostConfig"]["PortBindings"], json!({ "5001/tcp": [{ "HostPort": "5001" }] }));
+        assert_eq!(
+            body["HostConfig"]["PortBindings"],
+            json!({ "5001/tcp": [{ "HostIp": "10.0.0.1", "HostPort": "5001" }] })
+        );
         assert!(body["HostConfig"].get("CpusetCpus").is_none() && body["HostConfig"].get("CgroupParent").is_none());
     }
 

@@ -1,7 +1,7 @@
 //! An engine at its socket, and what it has of a caller's.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -138,7 +138,11 @@ impl Engine {
         let (head, rest) = http::read_head(&mut stream).map_err(lost)?;
         // Docker upgrades; older engines, and Podman's, answer 200 and do the same.
         if !matches!(head.status, 101 | 200) {
-            return Err(refused(what, head.status, &rest));
+            // The connection stays open: what more there is of the reason comes at once.
+            let mut body = rest;
+            let _ = stream.set_read_timeout(Some(Duration::from_millis(200)));
+            let _ = stream.take(1 << 16).read_to_end(&mut body);
+            return Err(refused(what, head.status, &body));
         }
         stream.set_read_timeout(None).and_then(|()| stream.set_write_timeout(None)).map_err(lost)?;
         Ok((stream, rest))
@@ -253,8 +257,11 @@ fn checked(what: &str, exchanged: std::io::Result<(u16, Vec<u8>)>) -> Result<Vec
 
 /// An answer that is no success: `{"message": "..."}`.
 fn refused(what: &str, status: u16, body: &[u8]) -> EngineError {
-    let message =
-        serde_json::from_slice::<Value>(body).ok().and_then(|body| Some(body.get("message")?.as_str()?.to_owned()));
+    // A chunked body has lengths around it.
+    let begin = body.iter().position(|byte| *byte == b'{').unwrap_or(0);
+    let end = body.iter().rposition(|byte| *byte == b'}').map_or(body.len(), |end| end + 1);
+    let object: Option<Value> = body.get(begin..end).and_then(|object| serde_json::from_slice(object).ok());
+    let message = object.and_then(|object| Some(object.get("message")?.as_str()?.to_owned()));
     let why = message.unwrap_or_else(|| String::from_utf8_lossy(&body[..body.len().min(200)]).trim().to_owned());
     EngineError::Refused { what: what.to_owned(), status, why }
 }
@@ -290,6 +297,27 @@ mod tests {
             "the container engine refuses to make network x: network with name x already exists (HTTP status 403)"
         );
         assert!(refused("a", 404, b"page not found\n").is_absent());
+        let chunked = b"1b\r\n{\"message\":\"no such exec\"}\r\n0\r\n\r\n";
+        assert!(refused("a", 409, chunked).to_string().contains("refuses to a: no such exec (HTTP"));
+    }
+
+    #[test]
+    fn an_engine_of_another_architecture_gets_no_image() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(folder.path().join("s")).unwrap();
+        let engine = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _request = stream.read(&mut [0; 4096]).unwrap();
+                let body = r#"{"Version":"1","ApiVersion":"1.41","Arch":"s390x"}"#;
+                write!(stream, "HTTP/1.0 200 OK\r\n\r\n{body}").unwrap();
+            });
+            Engine::at(&folder.path().join("s")).unwrap()
+        });
+        // It is not asked any more.
+        drop(listener);
+        let refused = engine.import(&crate::OwnImage::new().unwrap(), "x", &Labels::new()).unwrap_err().to_string();
+        assert!(refused.contains("it runs s390x, and this program is of "), "{refused}");
     }
 
     #[test]

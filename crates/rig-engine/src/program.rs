@@ -4,12 +4,17 @@ use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::thread;
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::http::escaped;
 use crate::{Engine, EngineError, Result};
+
+/// How often the exit status of a program is asked for, and how long it is waited for between.
+const STATUS_TRIES: u32 = 40;
+const STATUS_PAUSE: Duration = Duration::from_millis(50);
 
 /// The header of a piece of output (Engine API, "Attach to a container": stream format).
 const HEADER: usize = 8;
@@ -38,8 +43,15 @@ pub fn run_in_container(engine: &Engine, container: &str, command: &[String]) ->
     let lost = |why| EngineError::Lost { what: what.clone(), why };
     feed(stream.try_clone().map_err(lost)?).map_err(lost)?;
     divide(io::Cursor::new(rest).chain(stream), io::stdout().lock(), io::stderr().lock()).map_err(lost)?;
-    let Ended { exit_code } = engine.ask(&what, "GET", &format!("{at}/json"), None)?;
-    Ok(exit_code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
+    // The stream may end a moment before the engine knows that the program has.
+    for _ in 0..STATUS_TRIES {
+        let Ended { exit_code } = engine.ask(&what, "GET", &format!("{at}/json"), None)?;
+        if let Some(code) = exit_code {
+            return Ok(u8::try_from(code).unwrap_or(u8::MAX));
+        }
+        thread::sleep(STATUS_PAUSE);
+    }
+    Err(EngineError::Garbled { what, why: "the program has ended, and there is no exit status".to_owned() })
 }
 
 /// Sends what comes on standard input, from a thread of its own, and the end of it.

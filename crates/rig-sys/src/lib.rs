@@ -8,6 +8,7 @@ pub mod cpu;
 mod direct;
 mod error;
 pub mod ethtool;
+pub mod identity;
 pub mod interrupts;
 mod mapping;
 pub mod mounts;

@@ -21,9 +21,6 @@ use crate::netns::show_sysfs;
 /// What stays writable: there are no files of the machine's in it, and the kernel's own settings of a network namespace are.
 const WRITABLE: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// Where control groups are mounted (cgroups(7)).
-const CGROUPS: &str = "/sys/fs/cgroup";
-
 /// Gives the calling thread, and those and the processes that it starts from now on, a mount namespace in which these folders are empty and
 /// its own, no other file can be written, and /sys shows the interfaces of its network namespace. What is to be `shown` although it is below
 /// one of them is there as before. What it does there is gone with the last of them.
@@ -38,17 +35,12 @@ pub fn enter_with_own(folders: &[&Path], shown: &[&Path]) -> Result<()> {
     make_read_only()?;
     let shown: Vec<_> = shown.iter().filter_map(|at| open_folder(at).transpose()).collect::<Result<_>>()?;
     folders.iter().try_for_each(|folder| own(folder))?;
+    // It has nothing mounted on it: cgroups are seen by who asks for them.
+    show_sysfs()?;
     for (at, folder) in shown {
         let during = || format!("show {} again", at.display());
         fs::create_dir_all(at).during(during)?;
         mount_bind_recursive(format!("/proc/thread-self/fd/{}", folder.as_raw_fd()), at).during(during)?;
-    }
-    // The sysfs of another network namespace has nothing mounted on it.
-    let cgroups = open_folder(Path::new(CGROUPS))?;
-    show_sysfs()?;
-    if let Some((at, folder)) = cgroups {
-        mount_bind_recursive(format!("/proc/thread-self/fd/{}", folder.as_raw_fd()), at)
-            .during(|| format!("show {} again", at.display()))?;
     }
     Ok(())
 }

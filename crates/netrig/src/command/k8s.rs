@@ -15,6 +15,8 @@ use rig_stats::units::Span;
 
 use self::manifest::{BY_HAND, Manifest, WHY_PRIVILEGED, daemon_set, role, yaml};
 
+/// Of pods: it has a shell.
+const DEFAULT_IMAGE: &str = "busybox:stable";
 /// In helps.
 const HEADING: &str = "Pods";
 /// Of pods that are made by hand, an hour.
@@ -28,7 +30,7 @@ pub struct PodArgs {
     #[arg(long, value_name = "NAME")]
     pub namespace: Option<String>,
     /// Their image; it has to have a shell, or netrig
-    #[arg(long, value_name = "IMAGE", default_value = "busybox:stable")]
+    #[arg(long, value_name = "IMAGE", default_value = DEFAULT_IMAGE)]
     pub image: String,
     /// Only on nodes with this label
     #[arg(long, value_name = "KEY=VALUE")]
@@ -86,6 +88,28 @@ pub struct RunPodArgs {
     pub ready_within: Option<Span>,
     #[command(flatten)]
     pub pods: PodArgs,
+}
+
+impl RunPodArgs {
+    /// The first of these options that is given.
+    pub fn given(&self) -> Option<&'static str> {
+        let Self { context, pod_binary, ready_within, pods } = self;
+        let options = [
+            ("--context", context.is_some()),
+            ("--pod-binary", pod_binary.is_some()),
+            ("--ready-within", ready_within.is_some()),
+            ("--namespace", pods.namespace.is_some()),
+            ("--image", pods.image != DEFAULT_IMAGE),
+            ("--node-selector", !pods.node_selector.is_empty()),
+            ("--toleration", !pods.toleration.is_empty()),
+            ("--nodes", !pods.nodes.is_empty()),
+            ("--one-node", pods.one_node),
+            ("--no-host-network", pods.no_host_network),
+            ("--pod-resources", !pods.pod_resources.is_empty()),
+            ("--pod-program", pods.pod_program.is_some()),
+        ];
+        options.into_iter().find(|(_, is_given)| *is_given).map(|(option, _)| option)
+    }
 }
 
 /// The short help of `netrig run` has no place for these.

@@ -89,7 +89,13 @@ pub fn agent(name: &str) -> Result<Exit, Failure> {
         }
         process::outlive_parent().context("outlive the runner").or_exit(Exit::Failed)?;
         let status = alone(["agent", name])?;
-        datapath.remove_leftovers().or_exit(Exit::Failed)?;
+        let removed = datapath.remove_leftovers();
+        if status == 0 {
+            return removed.map(|()| Exit::Done).or_exit(Exit::Failed);
+        }
+        if let Err(error) = removed {
+            tell(format_args!("netrig agent: {}", in_words(&error)));
+        }
         // It has said why itself.
         std::process::exit(status);
     }

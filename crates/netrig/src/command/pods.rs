@@ -23,6 +23,7 @@ use super::k8s::manifest::{DATA_PORT, Manifest, PORT, Role};
 use super::output::Output;
 use super::pairs::measure::{HostTests, Pods, Service, phases};
 use super::pairs::{ServerPorts, conclude, refuse};
+use super::remote_server::PATIENCE;
 use super::report;
 use super::run::RunArgs;
 
@@ -32,7 +33,7 @@ const QUICK_ROUNDS: u32 = 2;
 /// Until pods are ready, where the user names no limit.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 /// What a test takes beside its window: to start both ends, and to fail.
-const BESIDE: Duration = Duration::from_secs(10);
+const BESIDE: Duration = PATIENCE;
 /// What a run takes beside its tests: copies of netrig on their way.
 const MARGIN: Duration = Duration::from_secs(600);
 /// The Service, as a host.
@@ -74,7 +75,9 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let of_test = times.warm_up + times.window + times.cool_down + BESIDE;
     // Each test may be made twice.
     let tests = trials.saturating_mul(u32::try_from(cases.len()).unwrap_or(u32::MAX)).saturating_mul(4);
-    let deadline = (of_test.saturating_mul(tests) + MARGIN).as_secs();
+    let within = ready_within.map_or(READY_WITHIN, |span| span.0);
+    // Of pods that are there at once, while others are waited for.
+    let deadline = (of_test.saturating_mul(tests) + within + MARGIN).as_secs();
     let name = random_name().or_exit(Exit::Failed)?;
     let runner = runner();
     let manifest = Manifest { args: pods, run: &name, runner: &runner, deadline };
@@ -87,7 +90,6 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     }
     let left_out = create(&mut made, &manifest, &all, has_service, args.strict)?;
     let roles: Vec<Role> = all.iter().copied().filter(|role| !left_out.contains_key(role.name())).collect();
-    let within = ready_within.map_or(READY_WITHIN, |span| span.0);
     let ready = made.wait(&roles, within, &cancel).map_err(|error| not_ready(error, pods.is_on_one_node()))?;
 
     // Those that could not be made stand among the hosts, with their reason.

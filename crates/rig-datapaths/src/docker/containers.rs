@@ -1,6 +1,7 @@
 //! The containers that a node's engine makes.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +10,7 @@ use rig_engine::{
     AddressPool, Container, ContainerSpec, Engine, HeldContainer, Image, NetworkSpec, OwnImage, PublishedPort,
     without_empty,
 };
+use rig_sys::identity::ProcessIdentity;
 use rig_sys::netns::NetNs;
 use rig_testbed::datapath::Site;
 use rig_testbed::host::ContainerAccess;
@@ -16,7 +18,7 @@ use rig_testbed::{LOAD_PORTS, UPLINK};
 use serde_json::{Value, json};
 
 use super::daemon::{Daemon, SOCKET};
-use super::owner::{Owner, remove_from};
+use super::owner::{labels, remove_from};
 use super::{DockerSettings, HOST, OwnNetwork};
 use crate::node::lead_outside;
 
@@ -28,7 +30,7 @@ const GATEWAY: &str = "10.89.255.254";
 #[derive(Debug)]
 pub(super) struct Containers {
     engine: Engine,
-    owner: Owner,
+    owner: ProcessIdentity,
     own: DockerSettings,
     image: Option<Image>,
     /// The id of the network, where it was made.
@@ -59,7 +61,7 @@ impl Containers {
     /// # Errors
     /// What the engine refuses; what was made until then is removed.
     pub(super) fn attach(site: &Site, own: &DockerSettings) -> Result<Self> {
-        let owner = Owner::of_this_process()?;
+        let owner = ProcessIdentity::own()?;
         let node = site.plan().nodes.get(site.number()).context("find the node in its plan")?;
         let names: Vec<&str> = node.spaces.iter().skip(1).map(|space| space.name.as_str()).collect();
         let of_others = |name: &&String| !site.has_container(name);
@@ -67,13 +69,20 @@ impl Containers {
             bail!("no container {unknown} to publish ports of: this node has {}", names.join(", "));
         }
         let is_alone = site.plan().nodes.len() == 1;
+        if own.engine.is_some() && !site.plan().wires.is_empty() {
+            bail!("two nodes of one machine have no engine of the machine's each: use one node, or leave engine out");
+        }
+        let published = names.iter().filter(|name| own.publish.iter().any(|published| published == *name));
+        if published.count() > 1 {
+            bail!("two containers of a node cannot be published at the same ports: publish one of them");
+        }
         let outside =
             (own.engine.is_none() && is_alone).then(lead_outside).transpose().context("give the node an interface")?;
         let (daemon, engine) = match &own.engine {
-            None => Daemon::start(own, owner).map(|(daemon, engine)| (Some(daemon), engine))?,
+            None => Daemon::start(own, &owner).map(|(daemon, engine)| (Some(daemon), engine))?,
             Some(socket) => (None, Engine::at(socket)?),
         };
-        remove_from(&engine, owner)?;
+        remove_from(&engine, &owner)?;
         let mut containers = Self {
             engine,
             owner,
@@ -99,30 +108,42 @@ impl Containers {
             self.made_network = Some(self.engine.make_network(&self.over_uplink(site, network))?);
         }
         let name = self.own.network();
-        self.network = match self.engine.network(name) {
-            Ok(network) => without_empty(network),
+        // Podman has no object for it.
+        if name != HOST {
+            self.network = self.look_up(name)?;
+        }
+        if !self.own.publish.is_empty() && self.network.get("Driver").and_then(Value::as_str) != Some("bridge") {
+            bail!("containers are published on networks of driver bridge, and {name} is none: remove publish");
+        }
+        let own = OwnImage::new().context("read this program")?;
+        let image = self.engine.import(&own, &format!("netrig/{}", self.owner), &labels(&self.owner))?;
+        self.image = Some(image.clone());
+        // Where they are published may be known of others only.
+        let (published, others): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| self.is_published(name));
+        for name in others.into_iter().chain(published) {
+            let reached_at = self.reached_at_of(site, name)?;
+            let held = self.engine.run(&image, &self.spec(site, name, &reached_at))?;
+            let container = self.engine.container(&held.id).with_context(|| format!("look at {name}"))?;
+            let namespace = namespace_of(&held.id, container.pid).with_context(|| {
+                format!("find the network namespace of {name}: the engine has to be on this machine")
+            })?;
+            let addresses = self.addresses_of(site, &container);
+            self.made.push(Made { name: name.to_owned(), held, namespace, container, addresses, reached_at });
+        }
+        Ok(())
+    }
+
+    fn look_up(&self, network: &str) -> Result<Value> {
+        match self.engine.network(network) {
+            Ok(told) => Ok(without_empty(told)),
             Err(error) if error.is_absent() => {
                 bail!(
-                    "the container engine has no network '{name}': choose from {}",
+                    "the container engine has no network '{network}': choose from {}",
                     self.engine.networks()?.join(", ")
                 )
             }
-            Err(error) => return Err(error.into()),
-        };
-        let own = OwnImage::new().context("read this program")?;
-        let image = self.engine.import(&own, &format!("netrig/{}", self.owner), &self.owner.labels())?;
-        self.image = Some(image.clone());
-        for name in names {
-            let held = self.engine.run(&image, &self.spec(site, name))?;
-            let container = self.engine.container(&held.id).with_context(|| format!("look at {name}"))?;
-            let path = PathBuf::from(format!("/proc/{}/ns/net", container.pid));
-            let namespace = NetNs::open(&path).with_context(|| {
-                format!("find the network namespace of {name}: the engine has to be on this machine")
-            })?;
-            let (addresses, reached_at) = self.addresses_of(site, name, &container);
-            self.made.push(Made { name: (*name).to_owned(), held, namespace, container, addresses, reached_at });
+            Err(error) => Err(error.into()),
         }
-        Ok(())
     }
 
     /// Addresses by which engines of two nodes do not give the same to two containers.
@@ -137,13 +158,21 @@ impl Containers {
                 range: Some(format!("10.89.{}.0/24", 1 + site.number())),
                 gateway: Some(GATEWAY.to_owned()),
             }],
-            labels: self.owner.labels(),
+            labels: labels(&self.owner),
         }
     }
 
-    fn spec(&self, site: &Site, name: &str) -> ContainerSpec {
-        let both = |number| ["tcp", "udp"].map(|protocol| PublishedPort { number, protocol });
-        let is_published = self.own.publish.iter().any(|published| published == name);
+    fn is_published(&self, name: &str) -> bool {
+        self.own.publish.iter().any(|published| published == name)
+    }
+
+    fn spec(&self, site: &Site, name: &str, reached_at: &[IpAddr]) -> ContainerSpec {
+        let at = |address: &IpAddr| {
+            let address = *address;
+            LOAD_PORTS
+                .into_iter()
+                .flat_map(move |number| ["tcp", "udp"].map(|protocol| PublishedPort { address, number, protocol }))
+        };
         ContainerSpec {
             name: format!("netrig-{}-{}", self.owner, name.replace('/', ".")),
             network: self.own.network().to_owned(),
@@ -151,34 +180,35 @@ impl Containers {
             cpuset: Some(site.cpus().to_string()),
             cpus: self.own.cpus,
             memory: self.own.memory.map(|memory| memory.0),
-            published: if is_published { LOAD_PORTS.into_iter().flat_map(both).collect() } else { Vec::new() },
-            labels: self.owner.labels(),
+            published: reached_at.iter().flat_map(at).collect(),
+            labels: labels(&self.owner),
             // That of an engine of the node's own is for all of its containers.
             cgroup_parent: None,
         }
     }
 
-    /// The addresses of a container, and those at which load reaches it where these are others.
-    fn addresses_of(&self, site: &Site, name: &str, container: &Container) -> (Vec<IpAddr>, Vec<IpAddr>) {
-        let node = site.plan().nodes.get(site.number()).and_then(|node| node.spaces.first());
-        let of_node: Vec<IpAddr> = node
-            .into_iter()
-            .flat_map(|own| &own.interfaces)
-            .flat_map(|interface| interface.addresses.iter().map(|address| address.addr()))
-            .collect();
-        let is_published = self.own.publish.iter().any(|published| published == name);
-        if self.own.network() == HOST {
-            let own =
-                if of_node.is_empty() { vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] } else { of_node };
-            return (own, Vec::new());
+    /// The addresses at which load reaches a container, where these are not its own.
+    fn reached_at_of(&self, site: &Site, name: &str) -> Result<Vec<IpAddr>> {
+        if !self.is_published(name) {
+            return Ok(Vec::new());
         }
-        let reached_at = match (is_published, of_node.is_empty()) {
-            (false, _) => Vec::new(),
-            (true, false) => of_node,
-            // The engine's machine has no other address than that on its networks.
-            (true, true) => container.gateways.clone(),
-        };
-        (container.addresses.clone(), reached_at)
+        let of_node = addresses_of_node(site);
+        // Where the node has no address but those on its engine's networks.
+        let gateways = self.made.first().map_or(&[][..], |other| &other.container.gateways);
+        let reached_at = if of_node.is_empty() { gateways.to_vec() } else { of_node };
+        if reached_at.is_empty() {
+            bail!("{name} cannot be published: network {} has no gateway", self.own.network());
+        }
+        Ok(reached_at)
+    }
+
+    /// The addresses of a container.
+    fn addresses_of(&self, site: &Site, container: &Container) -> Vec<IpAddr> {
+        if self.own.network() != HOST {
+            return container.addresses.clone();
+        }
+        let of_node = addresses_of_node(site);
+        if of_node.is_empty() { vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()] } else { of_node }
     }
 
     /// What they are on, in words.
@@ -206,13 +236,12 @@ impl Containers {
             None => process.join("root").join(SOCKET.trim_start_matches('/')),
             Some(socket) => socket.clone(),
         };
-        let command = self.image.iter().flat_map(|image| &image.command);
-        let access = |made: &Made| {
-            let start = ["in-container", &socket.to_string_lossy(), &made.held.id].map(ToOwned::to_owned);
-            ContainerAccess {
-                namespace: process.join("fd").join(made.namespace.raw_fd().to_string()),
-                start: start.into_iter().chain(command.clone().cloned()).collect(),
-            }
+        let program = self.image.as_ref().map_or(&[][..], |image| &image.command);
+        let access = |made: &Made| ContainerAccess {
+            namespace: process.join("fd").join(made.namespace.raw_fd().to_string()),
+            engine: socket.clone(),
+            id: made.held.id.clone(),
+            program: program.to_vec(),
         };
         self.made.iter().map(|made| (made.name.clone(), access(made))).collect()
     }
@@ -252,11 +281,28 @@ impl Containers {
         if let Some(image) = self.image.take() {
             errors.extend(self.engine.remove_image(&image.id).err());
         }
-        match errors.into_iter().reduce(|first, _| first) {
-            Some(error) => Err(error.into()),
-            None => Ok(()),
-        }
+        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        if errors.is_empty() { Ok(()) } else { bail!(errors.join("; ")) }
     }
+}
+
+/// Those of the wires to other nodes.
+fn addresses_of_node(site: &Site) -> Vec<IpAddr> {
+    let own = site.plan().nodes.get(site.number()).and_then(|node| node.spaces.first());
+    let interfaces = own.into_iter().flat_map(|own| &own.interfaces);
+    interfaces.flat_map(|interface| interface.addresses.iter().map(|address| address.addr())).collect()
+}
+
+/// The network namespace of a container by its first process, as the engine says. Another machine's, or another namespace's, process of
+/// that number is in no cgroup of the container.
+fn namespace_of(id: &str, pid: u32) -> Result<NetNs> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let namespace = NetNs::open(&process.join("ns/net"))?;
+    let cgroups = fs::read_to_string(process.join("cgroup")).context("read its cgroup")?;
+    if !cgroups.contains(id) {
+        bail!("process {pid} is in no cgroup of container {id}");
+    }
+    Ok(namespace)
 }
 
 impl Drop for Containers {

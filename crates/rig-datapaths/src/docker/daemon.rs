@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rig_engine::{Engine, EngineError};
+use rig_sys::identity::ProcessIdentity;
 use rig_sys::mounts::{enter_with_own, show_own_processes};
 
 use super::DockerSettings;
-use super::owner::Owner;
+use super::owner::{CGROUPS, cgroup};
 use crate::node::spawn;
 
 /// Where an engine keeps what is not to be the machine's.
@@ -43,14 +44,14 @@ impl Daemon {
     ///
     /// # Errors
     /// When it does not start, with what it said last.
-    pub(super) fn start(own: &DockerSettings, owner: Owner) -> Result<(Self, Engine)> {
-        enter_with_own(&OWN.map(Path::new), &[])?;
+    pub(super) fn start(own: &DockerSettings, owner: &ProcessIdentity) -> Result<(Self, Engine)> {
+        enter_with_own(&OWN.map(Path::new), &[Path::new(CGROUPS)])?;
         show_own_processes()?;
         let log = File::create(LOG).context("make a log for dockerd")?;
         let mut command = Command::new("dockerd");
         command
             .args(["--host", &format!("unix://{SOCKET}"), "--exec-opt", "native.cgroupdriver=cgroupfs"])
-            .args(["--cgroup-parent", &owner.cgroup(), "--pidfile", "/run/docker.pid"])
+            .args(["--cgroup-parent", &cgroup(owner), "--pidfile", "/run/docker.pid"])
             .arg(format!("--userland-proxy={}", own.userland_proxy.unwrap_or(true)))
             .env("PATH", std::env::var("PATH").map_or(FOLDERS.to_owned(), |path| format!("{path}:{FOLDERS}")))
             // Settings for clients of the machine's engine are nothing to it.

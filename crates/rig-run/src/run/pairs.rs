@@ -16,7 +16,7 @@ use rig_testbed::{Dut, LOAD_PORTS, Testbed};
 
 use super::clocks::Clocks;
 
-/// The listeners' port; every endpoint is a namespace of its own, so that it is always free.
+/// The listeners' port. It is free where an endpoint is a namespace of its own, which all are but containers on their machine's network.
 pub(super) const PORT: u16 = LOAD_PORTS[0];
 /// The port of the background load, which may end at the same endpoint as the measured load.
 const BACKGROUND_PORT: u16 = LOAD_PORTS[1];

@@ -8,7 +8,7 @@ use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Val
 use super::Suite;
 
 /// What scenarios begin with that have no engine, those that have Docker's own bridge, and those that have the network instead.
-const WITHOUT: [&str; 2] = ["bare-", "netns-"];
+const WITHOUT: [&str; 3] = ["bare-", "netns-", "local-"];
 const BRIDGE: &str = "bridge-";
 const NETWORK: &str = "network-";
 /// What the built-in suite calls that bridge, in titles of scenarios and in sentences.
@@ -52,7 +52,7 @@ impl Suite {
         text["question"] = value(format!("What do two containers on {title} keep of a bare veth pair?"));
         text["about"] = value(format!(
             "Streams, transactions, and connections of one transaction each, with CPU time by layer, between two containers: joined by a bare \
-             veth pair, by a bridge of namespaces, and on {title} of the container engine at {}. Its containers, and the image that they are \
+             veth pair, by a bridge of namespaces, by netrig's vRouter, and on {title} of the container engine at {}. Its containers, and the image that they are \
              made of, are removed afterwards.",
             network.socket.display()
         ));
@@ -157,7 +157,7 @@ mod tests {
         let network = EngineNetwork { name: "my\"net".into(), socket: "/run/podman/podman.sock".into() };
         let suite = Suite::load(Suite::DOCKER).unwrap().of_engine(&network).unwrap();
         let ids: Vec<&str> = suite.scenarios.iter().map(|scenario| scenario.id.as_str()).collect();
-        let expected: Vec<String> = ["bare", "netns", "network"]
+        let expected: Vec<String> = ["bare", "netns", "network", "local"]
             .iter()
             .flat_map(|case| ["stream", "rr", "crr"].map(|test| format!("{case}-{test}")))
             .collect();

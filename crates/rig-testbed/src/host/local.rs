@@ -220,10 +220,14 @@ impl Host for Local {
     }
 
     fn use_containers(&mut self, containers: &BTreeMap<String, ContainerAccess>) -> Result<()> {
-        for (space, ContainerAccess { namespace, start }) in containers {
+        for (space, ContainerAccess { namespace, engine, id, program }) in containers {
+            if !space.contains('/') {
+                bail!("{space} is a node, and no container");
+            }
             let ns = NetNs::open(namespace).with_context(|| format!("find the container of {space}"))?;
             self.nodes.replace(space, ns)?;
-            self.starts.insert(space.clone(), start.clone());
+            let start = ["in-container", &engine.to_string_lossy(), id].map(ToOwned::to_owned);
+            self.starts.insert(space.clone(), start.into_iter().chain(program.iter().cloned()).collect());
         }
         self.count_apart()
     }

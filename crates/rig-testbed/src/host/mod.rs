@@ -203,8 +203,11 @@ pub struct Facts {
 pub struct ContainerAccess {
     /// Its network namespace, a path of the host's.
     pub namespace: PathBuf,
-    /// Arguments with which the host's netrig starts itself in it; those of what it is to be there follow.
-    pub start: Vec<String>,
+    /// The socket of its engine, a path of the host's, and what the engine calls it.
+    pub engine: PathBuf,
+    pub id: String,
+    /// What is netrig in it; arguments follow.
+    pub program: Vec<String>,
 }
 
 /// What is started in a namespace.

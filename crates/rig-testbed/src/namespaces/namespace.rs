@@ -74,8 +74,21 @@ impl Namespace {
     }
 
     pub(super) fn set_sysctls(&self, space: &NamespacePlan) -> Result<()> {
+        self.refuse_to_change_the_machine(space)?;
         let settings: Vec<_> = space.sysctls.iter().map(|own| (own.key.as_str(), own.value.as_str())).collect();
         if settings.is_empty() { Ok(()) } else { self.ns.sysctls(&settings) }
+    }
+
+    /// Containers on the network of the machine that their engine is on share its namespace.
+    fn refuse_to_change_the_machine(&self, space: &NamespacePlan) -> Result<()> {
+        if (space.sysctls.is_empty() && space.chosen.is_empty())
+            || self.ns.inode()? != NetNs::of_current_thread()?.inode()?
+        {
+            return Ok(());
+        }
+        let keys: Vec<&str> = space.sysctls.iter().chain(&space.chosen).map(|own| own.key.as_str()).collect();
+        let why = "it is the machine's own network namespace, of which nothing is changed";
+        Err(Error::new(format!("set {} in {}", keys.join(", "), self.name), io::Error::other(why)))
     }
 
     /// Makes interfaces that are created from now on steer what they receive to `cpus`: the only way without root. Where

@@ -1,7 +1,6 @@
 //! What a run has in a cluster: made, waited for, looked at, deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use rig_cli::exit::{StoppedByUser, in_words};
 use rig_cli::streams::note;
 use rig_load::driver::Cancel;
 use rig_stats::units::Span;
-use rig_sys::process::start_time;
+use rig_sys::identity::{ProcessFate, ProcessIdentity};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -57,7 +56,8 @@ impl Cluster {
     /// Names all that the user may not do.
     pub fn check_rights(&self) -> Result<()> {
         let mut missing = Vec::new();
-        for (verb, resource, subresource) in RIGHTS {
+        let all = RIGHTS.iter().flat_map(|(resource, of, verbs)| verbs.iter().map(move |verb| (*verb, *resource, *of)));
+        for (verb, resource, subresource) in all {
             let of = subresource.map(|name| format!("--subresource={name}"));
             let arguments: Vec<&str> = ["auth", "can-i", verb, resource].into_iter().chain(of.as_deref()).collect();
             let answer = self.kubectl.try_out(&arguments, "")?;
@@ -94,11 +94,11 @@ impl Cluster {
         for (object, is_pod) in pods.iter().map(|pod| (pod, true)).chain(services.iter().map(|one| (one, false))) {
             let run = object.metadata.labels.get(RUN).map(String::as_str);
             let Some(run) = run.filter(|run| *run != BY_HAND) else { continue };
-            let is_over = match Runner::of(object) {
+            let is_over = match fate_of(object) {
                 // A service ends with nothing; its pods tell.
-                Runner::Unknown => is_pod.then(|| object.status.has_ended()),
-                Runner::Lives => Some(false),
-                Runner::Died => Some(true),
+                ProcessFate::Unknown => is_pod.then(|| object.status.has_ended()),
+                ProcessFate::Lives => Some(false),
+                ProcessFate::Ended => Some(true),
             };
             if let Some(is_over) = is_over {
                 *runs.entry(run).or_insert(true) &= is_over;
@@ -396,43 +396,16 @@ impl Object {
     }
 }
 
-/// The process that made something.
-enum Runner {
-    Lives,
-    Died,
-    /// Of another machine, or of none.
-    Unknown,
-}
-
-impl Runner {
-    fn of(object: &Object) -> Self {
-        let Some(name) = object.metadata.annotations.get(RUNNER) else { return Self::Unknown };
-        let mut words = name.rsplitn(3, ' ');
-        let (started, pid, machine) = (words.next(), words.next(), words.next());
-        let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
-        let (Some(started), Some(pid), Some(machine)) = (number(started), number(pid), machine) else {
-            return Self::Unknown;
-        };
-        if own_machine().is_none_or(|own| own != machine) {
-            return Self::Unknown;
-        }
-        let is_same = u32::try_from(pid).ok().and_then(start_time) == Some(started);
-        if is_same { Self::Lives } else { Self::Died }
-    }
-}
-
-/// This boot of this machine, and the process ids that this process sees.
-fn own_machine() -> Option<String> {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-    let processes = fs::read_link("/proc/self/ns/pid").ok()?;
-    Some(format!("{} {}", boot.trim(), processes.display()))
+/// What became of the process that made something.
+fn fate_of(object: &Object) -> ProcessFate {
+    let name = object.metadata.annotations.get(RUNNER);
+    let runner = name.and_then(|name| name.parse::<ProcessIdentity>().ok());
+    runner.map_or(ProcessFate::Unknown, |runner| runner.fate())
 }
 
 /// This process, as others of this machine find out whether it lives.
 pub fn runner() -> String {
-    let pid = std::process::id();
-    let known = own_machine().zip(start_time(pid));
-    known.map_or_else(String::new, |(machine, started)| format!("{machine} {pid} {started}"))
+    ProcessIdentity::own().map_or_else(|_| String::new(), |own| own.to_string())
 }
 
 #[cfg(test)]
@@ -469,12 +442,12 @@ mod tests {
     fn a_runner_is_found_by_what_it_wrote() {
         let of = |name: String| {
             let annotations = BTreeMap::from([(RUNNER.to_owned(), name)]);
-            Runner::of(&Object { metadata: Metadata { annotations, ..Metadata::default() }, ..Object::default() })
+            fate_of(&Object { metadata: Metadata { annotations, ..Metadata::default() }, ..Object::default() })
         };
-        assert!(matches!(of(runner()), Runner::Lives));
-        let pid = std::process::id();
-        assert!(matches!(of(format!("{} {pid} 1", own_machine().unwrap())), Runner::Died));
-        assert!(matches!(of(format!("other pid:[1] {pid} 1")), Runner::Unknown));
-        assert!(matches!(of("by-hand".to_owned()), Runner::Unknown));
+        assert_eq!(of(runner()), ProcessFate::Lives);
+        let (process, start) =
+            runner().rsplit_once('-').map(|(process, start)| (process.to_owned(), start.to_owned())).unwrap();
+        assert_eq!(of(format!("{process}-{start}0")), ProcessFate::Ended);
+        assert_eq!(of("by-hand".to_owned()), ProcessFate::Unknown);
     }
 }

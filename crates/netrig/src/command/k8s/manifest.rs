@@ -148,13 +148,13 @@ impl Manifest<'_> {
 
     /// In front of the server.
     pub fn service(&self) -> Value {
-        let port = |name: &str, protocol: &str, port: u16| json!({ "name": name, "port": port, "protocol": protocol, "targetPort": port });
+        let port = |name: &str, port: u16| json!({ "name": name, "port": port, "protocol": "TCP", "targetPort": port });
         json!({
             "apiVersion": "v1",
             "kind": "Service",
             "metadata": self.metadata(&self.name(Role::Server), "service"),
             "spec": {
-                "ports": [port("control", "TCP", PORT), port("load", "TCP", DATA_PORT), port("datagrams", "UDP", DATA_PORT)],
+                "ports": [port("control", PORT), port("load", DATA_PORT)],
                 "selector": { RUN: self.run, ROLE: Role::Server.name() },
                 "type": "ClusterIP",
             },
@@ -204,14 +204,11 @@ pub fn daemon_set(args: &PodArgs) -> Value {
 }
 
 /// What `netrig run pods` asks the API server, by verb, resource and subresource.
-pub const RIGHTS: [(&str, &str, Option<&str>); 7] = [
-    ("create", "pods", None),
-    ("list", "pods", None),
-    ("delete", "pods", None),
-    ("create", "pods", Some("exec")),
-    ("create", "services", None),
-    ("list", "services", None),
-    ("delete", "services", None),
+pub const RIGHTS: [(&str, Option<&str>, &[&str]); 3] = [
+    ("pods", None, &["create", "get", "list", "watch", "delete"]),
+    // `get` of an exec is asked where kubectl speaks WebSocket.
+    ("pods", Some("exec"), &["create", "get"]),
+    ("services", None, &["create", "get", "list", "watch", "delete"]),
 ];
 
 /// The rights of a user who runs `netrig run pods`.
@@ -220,17 +217,15 @@ pub fn role(namespace: Option<&str>) -> Value {
     if let Some(namespace) = namespace {
         metadata["namespace"] = json!(namespace);
     }
-    let rule = |resource: &str, verbs: &[&str]| json!({ "apiGroups": [""], "resources": [resource], "verbs": verbs });
+    let rules = RIGHTS.map(|(resource, subresource, verbs)| {
+        let of = subresource.map_or_else(String::new, |name| format!("/{name}"));
+        json!({ "apiGroups": [""], "resources": [format!("{resource}{of}")], "verbs": verbs })
+    });
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": metadata,
-        "rules": [
-            rule("pods", &["create", "get", "list", "watch", "delete"]),
-            // `get` of an exec is asked where kubectl speaks WebSocket.
-            rule("pods/exec", &["create", "get"]),
-            rule("services", &["create", "get", "list", "watch", "delete"]),
-        ],
+        "rules": rules,
     })
 }
 

@@ -140,15 +140,15 @@ pub struct RunArgs {
 }
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
-    if args.suite == PAIRS {
-        return pairs::run(args);
-    }
     if args.suite == PODS {
         return pods::run(args);
     }
-    if args.cluster.context.is_some() {
-        let error = anyhow!("--context is of pods: netrig run pods --context NAME");
+    if let Some(option) = args.cluster.given() {
+        let error = anyhow!("{option} is of pods: netrig run pods");
         return Err(Failure::new(Exit::BadInput, error));
+    }
+    if args.suite == PAIRS {
+        return pairs::run(args);
     }
     if args.hosts.is_some() && args.host.is_none() && args.on.is_empty() {
         let error =

@@ -42,8 +42,8 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// A run of scenarios, each with its testbed, its path's ends and what the containers are.
-    fn run(&self, scenarios: &[(&str, &str, &str)]) -> (String, Vec<TrialRecord>) {
+    /// A run of scenarios, each with its path's end and what the containers are.
+    fn command(&self, scenarios: &[(&str, &str, &str)]) -> Command {
         let one = |(id, to, settings): &(&str, &str, &str)| {
             let testbed = if to.starts_with('a') { "one" } else { "two" };
             format!(
@@ -61,7 +61,12 @@ impl Bench {
             .arg(self.path("suite.toml"))
             .args(["--trials", "1", "--store"])
             .arg(self.path("runs.sqlite"));
-        let output = command.output().unwrap();
+        command
+    }
+
+    /// What a run says, and its trials.
+    fn run(&self, scenarios: &[(&str, &str, &str)]) -> (String, Vec<TrialRecord>) {
+        let output = self.command(scenarios).output().unwrap();
         (one_line(&(world::text(&output.stdout) + &world::text(&output.stderr))), self.trials())
     }
 
@@ -159,6 +164,42 @@ fn what_an_engine_refuses_is_told_and_leaves_nothing() {
     });
 }
 
+#[test]
+fn a_killed_run_leaves_no_engine_and_the_next_one_removes_its_cgroups() {
+    if !is_installed() {
+        return;
+    }
+    world::own(|| {
+        let before = things_of_the_machine();
+        let bench = Bench::new();
+        let dockerd = || world::processes().into_iter().find(|process| process.command.starts_with("dockerd "));
+        let kill = |process: &world::Process| {
+            // It may have ended with another.
+            let _ = kill_process(Pid::from_raw(process.pid as i32).unwrap(), Signal::KILL);
+        };
+        let agents = || world::processes().into_iter().filter(|process| process.command.contains("agent docker"));
+        for is_all_at_once in [false, true] {
+            let mut run = bench.command(&[("bridge", "a/server", "")]);
+            let mut run = run.args(["--window", "20s"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            let is_up = || world::processes().iter().any(|process| process.command.contains("netrig worker"));
+            world::until(TIMEOUT, || (dockerd().is_some() && is_up()).then_some(())).expect("containers are made");
+            if is_all_at_once {
+                agents().for_each(|process| kill(&process));
+            }
+            run.kill().unwrap();
+            run.wait().unwrap();
+            world::assert_nothing_left("of a killed run with engines of nodes");
+            if !is_all_at_once {
+                // Its agent has ended by itself.
+                assert_eq!(things_of_the_machine(), before);
+            }
+        }
+        let (said, trials) = bench.run(&[("bridge", "a/server", "")]);
+        assert_eq!(trials.len(), 1, "{said}");
+        assert_eq!(things_of_the_machine(), before);
+    });
+}
+
 /// An engine of this world's machine.
 struct MachineEngine {
     process: Child,
@@ -192,12 +233,27 @@ impl MachineEngine {
         Engine::at(&self.socket).unwrap()
     }
 
-    /// All that it has of netrig's.
-    fn things(&self) -> Vec<(String, String)> {
-        let engine = self.engine();
-        [engine.containers_with(LABEL), engine.networks_with(LABEL), engine.images_with(LABEL)]
-            .map(Result::unwrap)
-            .concat()
+    /// All that it has, netrig's or not, by what it is.
+    fn things(&self) -> Vec<(&'static str, String)> {
+        let ask = |what: &'static str, path: &str| {
+            let mut answer = Command::new("curl");
+            answer.args(["--silent", "--unix-socket"]).arg(&self.socket).arg(format!("http://engine/v1.41/{path}"));
+            let all: Vec<Value> = serde_json::from_slice(&answer.output().unwrap().stdout).unwrap();
+            all.into_iter().map(move |one| (what, one["Id"].as_str().unwrap().to_owned())).collect::<Vec<_>>()
+        };
+        let mut all = [
+            ask("container", "containers/json?all=true"),
+            ask("network", "networks"),
+            ask("image", "images/json?all=true"),
+        ]
+        .concat();
+        all.sort();
+        all
+    }
+
+    /// Waits until there is an image more than `before`, and two containers.
+    fn wait_for_containers(&self, before: &[(&'static str, String)]) {
+        world::until(TIMEOUT, || (self.things().len() >= before.len() + 3).then_some(())).expect("containers are made");
     }
 
     fn run(&self, bench: &Bench, network: &str) -> Command {
@@ -236,6 +292,7 @@ fn a_network_of_the_machines_engine_is_measured_and_all_else_of_it_stays_as_it_w
         let engine = machine.engine();
         let spec = NetworkSpec { name: "mine".into(), driver: "bridge".into(), ..NetworkSpec::default() };
         engine.make_network(&spec).unwrap();
+        let before = machine.things();
         let bench = Bench::new();
         let output = machine.run(&bench, "mine").output().unwrap();
         let (said, _) = expect(&output, 0);
@@ -243,25 +300,24 @@ fn a_network_of_the_machines_engine_is_measured_and_all_else_of_it_stays_as_it_w
         assert_eq!(trials.len(), 1, "{said}");
         let agent = &trials[0].agents[0];
         assert!(agent.version.ends_with(", network mine (bridge)"), "{}", agent.version);
-        assert_eq!(machine.things(), []);
-        assert!(engine.networks().unwrap().contains(&"mine".to_owned()));
+        assert_eq!(machine.things(), before);
 
         let other = machine.run(&bench, "other").output().unwrap();
         let said = one_line(&(world::text(&other.stdout) + &world::text(&other.stderr)));
         assert!(said.contains("the container engine has no network 'other': choose from"), "{said}");
-        assert_eq!(machine.things(), []);
+        assert_eq!(machine.things(), before);
 
         // The runner killed: the agent ends by itself, and undoes what it did.
         let mut run = machine.run(&bench, "mine").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        world::until(TIMEOUT, || (machine.things().len() >= 3).then_some(())).expect("containers are made");
+        machine.wait_for_containers(&before);
         run.kill().unwrap();
         run.wait().unwrap();
-        world::until(TIMEOUT, || machine.things().is_empty().then_some(()));
-        assert_eq!(machine.things(), []);
+        world::until(TIMEOUT, || (machine.things() == before).then_some(()));
+        assert_eq!(machine.things(), before);
 
         // All of netrig killed at once: containers end by themselves, and the rest goes with the next run.
         let mut run = machine.run(&bench, "mine").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        world::until(TIMEOUT, || (machine.things().len() >= 3).then_some(())).expect("containers are made");
+        machine.wait_for_containers(&before);
         let is_agent = |process: &world::Process| process.command.contains("agent docker");
         for process in world::processes().iter().filter(|process| is_agent(process)) {
             // One of them ends with another.
@@ -273,6 +329,6 @@ fn a_network_of_the_machines_engine_is_measured_and_all_else_of_it_stays_as_it_w
             .expect("containers end");
         let again = machine.run(&bench, "mine").output().unwrap();
         expect(&again, 0);
-        assert_eq!(machine.things(), []);
+        assert_eq!(machine.things(), before);
     });
 }

@@ -259,8 +259,9 @@ fn stranger(script: &str) -> String {
 #[test]
 fn a_host_that_is_none_is_given_up_with_the_reason() {
     world::own(|| {
-        let error = stranger(r#"echo '{"protocol":"netrig-host","version":9}'; cat"#);
-        assert!(error.contains("version 9") && error.contains("use the same netrig"), "{error}");
+        let other = PROTOCOL.version + 1;
+        let error = stranger(&format!(r#"echo '{{"protocol":"netrig-host","version":{other}}}'; cat"#));
+        assert!(error.contains(&format!("version {other}")) && error.contains("use the same netrig"), "{error}");
         assert!(stranger("echo Welcome to this machine").contains("Welcome to this machine"));
         assert!(stranger("exit 127").contains("127"));
         assert!(stranger("head -c 20000000 /dev/zero; cat").contains("no greeting"));
@@ -311,7 +312,7 @@ fn a_host_ends_with_the_reason_when_it_is_told_nonsense_and_at_once_when_nobody_
         let begin = format!("{greeting}{apply}\n{started}\n");
         let long = format!("{greeting}{}", "x".repeat(17 << 20));
         let cases = [
-            ("{\"protocol\":\"netrig-host\",\"version\":9}\n".to_owned(), Some("version 9")),
+            (format!("{{\"protocol\":\"netrig-host\",\"version\":{}}}\n", PROTOCOL.version + 1), Some("version ")),
             ("hello\n".to_owned(), Some("no greeting")),
             (long, Some("longer than")),
             (format!("{begin}hello\n"), Some("does not speak the protocol")),
