@@ -227,7 +227,7 @@ fn switch(object: &Map<String, Value>, key: &str) -> Result<bool, ConflistError>
     }
 }
 
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
 }

@@ -25,6 +25,13 @@ pub enum Command {
     Version,
 }
 
+impl Command {
+    /// GC and STATUS came with 1.1.0.
+    pub(crate) fn is_of_1_0_0(self) -> bool {
+        !matches!(self, Self::Gc | Self::Status)
+    }
+}
+
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {

@@ -62,6 +62,15 @@ pub struct PluginError {
 }
 
 impl PluginError {
+    pub fn new(code: i64, msg: impl Into<String>) -> Self {
+        Self { code, msg: msg.into(), details: String::new() }
+    }
+
+    #[must_use]
+    pub fn with(self, details: impl Into<String>) -> Self {
+        Self { details: details.into(), ..self }
+    }
+
     /// The error that a plug-in's output is, where it is one: it has a code and none of what results have.
     pub(crate) fn of(output: &Value) -> Option<Self> {
         let object = output.as_object()?;
