@@ -140,10 +140,15 @@ impl Netlink {
     }
 
     pub fn add_veth(&mut self, pair: &VethPair<'_>) -> Result<()> {
-        let ends = [(pair.name, None), (pair.peer, Some(pair.peer_ns))];
-        let [near, far] = ends.map(|(name, ns)| {
+        self.add_veth_numbered(pair, [fresh_index(), fresh_index()])
+    }
+
+    /// The same with the numbers of both ends, for one of many processes that make such pairs and do not know each other's numbers.
+    pub fn add_veth_numbered(&mut self, pair: &VethPair<'_>, numbers: [u32; 2]) -> Result<()> {
+        let ends = [(pair.name, None, numbers[0]), (pair.peer, Some(pair.peer_ns), numbers[1])];
+        let [near, far] = ends.map(|(name, ns, number)| {
             let mut message = link(name);
-            message.header.index = fresh_index();
+            message.header.index = number;
             message.attributes.extend([
                 LinkAttribute::Mtu(pair.mtu),
                 LinkAttribute::NumTxQueues(pair.queues),
