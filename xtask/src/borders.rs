@@ -77,7 +77,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("netrig-lb", &["rig-cli", "rig-datapath", "rig-service", "rig-stats", "rig-sys", "rig-wire"]),
     ("netrig-spread", &["rig-cli", "rig-datapath", "rig-service", "rig-spread", "rig-stats", "rig-sys"]),
-    ("netrig-vrouter", &["rig-cli", "rig-datapath", "rig-service", "rig-stats", "rig-sys", "rig-wire"]),
+    ("netrig-vrouter", &["rig-cli", "rig-cni", "rig-datapath", "rig-service", "rig-stats", "rig-sys", "rig-wire"]),
     (
         "netrig-top",
         &[

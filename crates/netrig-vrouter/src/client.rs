@@ -6,8 +6,10 @@ use rig_service::{AskError, Client, Refusal};
 
 use crate::instance::{files, running};
 use crate::message::{
-    FlowEntry, FlowFilter, Log, Reply, Request, RouteDestination, Status, Table, Trace, TraceRequest,
+    FlowEntry, FlowFilter, Log, NetworkTerms, PluggedEntry, Reply, Request, RouteDestination, Status, Table, Trace,
+    TraceRequest,
 };
+use crate::settings::PluggedInterface;
 
 /// A router that runs here.
 #[derive(Debug, Clone)]
@@ -86,6 +88,38 @@ impl RouterClient {
 
     pub fn reload(&self) -> Result<Vec<String>, AskError> {
         self.0.reload()
+    }
+
+    /// What an interface of a network has to be like.
+    pub fn network(&self, name: &str) -> Result<NetworkTerms, AskError> {
+        match self.0.ask(&Request::Network(name.to_owned()))? {
+            Reply::Network(terms) => Ok(terms),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    /// Adds an interface; it is in force then.
+    pub fn plug(&self, name: &str, interface: &PluggedInterface) -> Result<(), AskError> {
+        self.done(&Request::Plug { name: name.to_owned(), interface: interface.clone() })
+    }
+
+    /// Takes away what was added so, where it is there.
+    pub fn unplug(&self, name: &str) -> Result<(), AskError> {
+        self.done(&Request::Unplug { name: name.to_owned() })
+    }
+
+    pub fn plugged(&self) -> Result<Vec<PluggedEntry>, AskError> {
+        match self.0.ask(&Request::Plugged)? {
+            Reply::Plugged(plugged) => Ok(plugged),
+            _ => Err(self.foreign()),
+        }
+    }
+
+    fn done(&self, request: &Request) -> Result<(), AskError> {
+        match self.0.ask(request)? {
+            Reply::Done => Ok(()),
+            _ => Err(self.foreign()),
+        }
     }
 
     pub fn flows(&self) -> Result<Vec<FlowEntry>, AskError> {

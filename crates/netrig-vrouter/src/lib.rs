@@ -5,7 +5,8 @@
 //! RouteSource: the file, bgp --> RouteTable ──┼── compile --> rig_datapath::vrouter::Config of one node
 //! the node's kernel, as a value: Site ────────┘
 //! netrig vrouter run ── daemon: finds the Site, applies the Config, attaches, sweeps, answers ──┐
-//! netrig vrouter vif, nh, rt, ... ── client: one Request, one Reply; listing ──────────────────┘
+//! netrig vrouter vif, nh, rt, ... ── client: one Request, one Reply; listing ──────────────────┤
+//! the CNI plug-in `netrig` ── cni: the same client, a veth pair, an IPAM plug-in ───────────────┘
 //! ```
 //!
 //! What is listed is made by pure functions of a [`message::Status`], of [`message::Table`]s or of [`message::FlowEntry`]s.
@@ -15,6 +16,7 @@
 pub mod bgp;
 mod check;
 pub mod client;
+pub mod cni;
 pub mod command;
 pub mod compile;
 mod daemon;

@@ -11,6 +11,8 @@ use rig_wire::ethernet::Mac;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::settings::PluggedInterface;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
@@ -28,6 +30,14 @@ pub enum Request {
     Trace(TraceRequest),
     /// What rules have logged, from this sequence number on. Answered by [`Reply::Log`].
     Log { from: u64 },
+    /// What an interface of a network has to be like. Answered by [`Reply::Network`].
+    Network(String),
+    /// Adds an interface that is in no file. Answered by [`Reply::Done`] when it is in force.
+    Plug { name: String, interface: PluggedInterface },
+    /// Takes one away that was added so, where it is there. Answered by [`Reply::Done`].
+    Unplug { name: String },
+    /// Those that were added so. Answered by [`Reply::Plugged`].
+    Plugged,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,6 +48,33 @@ pub enum Reply {
     Flows(Vec<FlowEntry>),
     Trace(Box<Trace>),
     Log(Log),
+    Network(NetworkTerms),
+    Plugged(Vec<PluggedEntry>),
+    Done,
+}
+
+/// What an interface of a network has to be like.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkTerms {
+    pub subnets: Vec<SubnetTerms>,
+    /// The largest packet that fits all tunnels that the network takes from here.
+    pub mtu: u16,
+}
+
+/// Where addresses of a network are from, and who takes packets to others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubnetTerms {
+    pub prefix: IpNet,
+    pub gateway: IpAddr,
+}
+
+/// An interface that a plug-in has added.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PluggedEntry {
+    pub name: String,
+    pub interface: PluggedInterface,
+    /// Whether packets are forwarded.
+    pub is_in_force: bool,
 }
 
 /// What a route is looked up for.

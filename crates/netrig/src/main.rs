@@ -16,6 +16,10 @@ fn main() -> ExitCode {
     let mut arguments = env::args_os();
     let program = arguments.next().unwrap_or_else(|| "netrig".into());
     rig_datapath::keep_verifier_logs(|| RunDirectory::of_user().make().ok().map(Path::to_owned));
+    // A runtime of containers gives a plug-in no arguments.
+    if arguments.len() == 0 && netrig_vrouter::cni::is_called() {
+        return netrig_vrouter::cni::execute();
+    }
     let result = match Tool::of(&program) {
         Some(tool) => tool.execute(&arguments.collect::<Vec<_>>()),
         None => {

@@ -17,6 +17,7 @@ use super::addresses::Addresses;
 use super::finder::{Finder, FoundDevices};
 use super::logging::Logging;
 use super::persistence::{self, RestoredRouter};
+use super::plugged::{self, LoadedSettings};
 use super::sources::{Sources, SpeakerSession};
 use super::sweeping::SweepThread;
 use super::{ExitPolicy, REST, TEXT, addresses, refused};
@@ -24,7 +25,7 @@ use crate::compile::{CompiledConfig, Numbers, compile};
 use crate::instance::files;
 use crate::message::{FlowEntry, FlowFilter, Reply, Request};
 use crate::routes::{RouteSource, RouteTable};
-use crate::settings::{Settings, changes};
+use crate::settings::{Settings, SettingsText, changes};
 use crate::{filter, lookup, metrics};
 
 /// How often what lacks is looked for.
@@ -33,8 +34,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const BATCH: usize = 4096;
 
 pub(super) struct Engine {
-    /// None where the settings came as text.
-    pub(super) file: Option<PathBuf>,
+    /// What the settings are made of, but not these, which are taken out of it.
+    pub(super) loaded: LoadedSettings,
     pub(super) node: String,
     pub(super) settings: Settings,
     pub(super) sources: Sources,
@@ -66,14 +67,14 @@ pub(super) struct Engine {
 
 impl Engine {
     pub(super) fn start(
-        file: Option<PathBuf>,
+        mut loaded: LoadedSettings,
         node: &str,
-        settings: Settings,
         begun: RestoredRouter,
         speaking: SpeakerSession,
         after: ExitPolicy,
     ) -> Result<Self, Failure> {
         let RestoredRouter { router, numbers, kept } = begun;
+        let settings = std::mem::take(&mut loaded.settings);
         let sweeping = SweepThread::start(router.sweeper(), settings.router.timeouts, settings.router.flows);
         let logging = Logging::start(router.log().map_err(refused)?);
         let mut engine = Self {
@@ -96,7 +97,7 @@ impl Engine {
             next_look: Instant::now() + SECOND,
             learn_at: Instant::now(),
             after,
-            file,
+            loaded,
             node: node.to_owned(),
             settings: Settings::default(),
         };
@@ -124,7 +125,7 @@ impl Engine {
     }
 
     /// Looks for all that the settings and routes name, and puts it in force.
-    fn begin_with(&mut self, settings: Settings) -> anyhow::Result<()> {
+    pub(super) fn begin_with(&mut self, settings: Settings) -> anyhow::Result<()> {
         let mut sources = self.sources.clone();
         sources.reload(&settings);
         let found = self.finder.look(&settings, &self.node, &sources.others());
@@ -168,7 +169,9 @@ impl Engine {
     /// Interfaces here that new settings have no more. What they have and is not found stays closed.
     fn given_back(&self, settings: &Settings, found: &FoundDevices) -> Vec<u32> {
         let before = self.found.site.interfaces.iter();
-        let gone = before.filter(|(name, _)| settings.interfaces_of(&self.node).all(|(kept, _)| kept != *name));
+        // A plug-in's goes with its container: what is left of it for a moment is nobody's to use.
+        let of_file = before.filter(|(name, _)| !self.loaded.plugged.contains_key(*name));
+        let gone = of_file.filter(|(name, _)| settings.interfaces_of(&self.node).all(|(kept, _)| kept != *name));
         let is_other = |index: &u32| found.site.interfaces.values().all(|other| other.index != *index);
         gone.map(|(_, there)| there.index).filter(is_other).collect()
     }
@@ -227,15 +230,12 @@ impl Engine {
     }
 
     fn read_again(&mut self, text: Option<&str>) -> anyhow::Result<Vec<String>> {
-        let settings = match (text, &self.file) {
-            (Some(text), _) => Settings::parse(TEXT, text),
-            (None, Some(file)) => Settings::load(file),
+        let text = match (text, &self.loaded.file) {
+            (Some(text), _) => SettingsText::of(TEXT, text),
+            (None, Some(file)) => SettingsText::load(file).map_err(plugged::refused)?,
             (None, None) => return Err(Refusal::new("it runs without a file", None).into()),
         };
-        let settings = settings.map_err(|error| {
-            let at = error.line.map(|line| format!(":{line}")).unwrap_or_default();
-            Refusal::new(format!("{}{at}: {}", error.file, error.what), error.hint)
-        })?;
+        let settings = text.with_plugged(&self.node, &self.loaded.plugged).map_err(plugged::refused)?;
         settings.node(&self.node)?;
         let mut said = changes::between(&self.settings, &settings);
         if settings.router.flows != self.room {
@@ -250,10 +250,16 @@ impl Engine {
             let hint = "restart it: its tables are made for what it begins with";
             Refusal::new(in_words(&error), lacks_room(&error).then(|| hint.to_owned()))
         })?;
-        self.speaking.order(&self.settings, &mut self.sources.bgp).context("start a thread")?;
+        self.loaded.text = text;
+        self.announce()?;
         said.extend(new_notes(&notes, &self.compiled.notes).cloned());
         said.extend(self.trouble.clone());
         Ok(said)
+    }
+
+    /// Has the speaker of BGP tell others of the interfaces that there are now.
+    pub(super) fn announce(&mut self) -> anyhow::Result<()> {
+        self.speaking.order(&self.settings, &mut self.sources.bgp).context("start a thread")
     }
 
     fn routes(&self, vrf: Option<u32>) -> anyhow::Result<Vec<crate::message::Table>> {
@@ -297,6 +303,10 @@ impl Service for Engine {
             }),
             Request::Trace(traced) => self.trace(&traced).map(|trace| Reply::Trace(Box::new(trace))),
             Request::Log { from } => self.log_counts().map(|counts| Reply::Log(self.logging.hold().from(from, counts))),
+            Request::Network(name) => self.terms(&name),
+            Request::Plug { name, interface } => self.plug(&name, interface),
+            Request::Unplug { name } => self.unplug(&name),
+            Request::Plugged => Ok(self.plugged()),
             Request::Flows => {
                 list(self.flows(), None, replies);
                 return ControlFlow::Continue(());
@@ -380,7 +390,7 @@ impl Service for Engine {
     }
 }
 
-fn lacks_room(error: &anyhow::Error) -> bool {
+pub(super) fn lacks_room(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(rig_datapath::Error::NoRoom { .. }))
 }
 

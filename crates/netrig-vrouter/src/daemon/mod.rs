@@ -10,6 +10,7 @@ mod engines;
 pub(crate) mod finder;
 mod logging;
 mod persistence;
+mod plugged;
 mod sources;
 mod status;
 mod sweeping;
@@ -27,6 +28,7 @@ use tracing::info;
 
 use self::engine::Engine;
 use self::persistence::RestoredRouter;
+use self::plugged::LoadedSettings;
 use self::sources::SpeakerSession;
 use crate::instance::ROUTER;
 use crate::settings::Settings;
@@ -41,6 +43,11 @@ fn sizes(settings: &Settings, node: &str) -> anyhow::Result<Sizes> {
     let config = compile::expected(settings, node)?;
     let flows = settings.router.flows.saturating_mul(2);
     let sizes = Sizes { flows, ..Sizes::of(&config) };
+    // Of those that plug-ins may add, who have a route and a MAC address each, and a next hop, where they are in one network alone.
+    let plugged = settings.router.plugged;
+    let interfaces = sizes.interfaces.max(config.interfaces.len() as u32 + plugged);
+    let next_hops = sizes.next_hops.saturating_add(plugged.saturating_mul(2));
+    let sizes = Sizes { interfaces, next_hops, macs: sizes.macs.saturating_add(plugged), ..sizes };
     if settings.router.bgp.is_none() {
         return Ok(sizes);
     }
@@ -59,13 +66,13 @@ pub(crate) struct ExitPolicy {
 
 /// Runs the router of a node until it is told to stop.
 pub(crate) fn run(file: &Path, node: &str, after: ExitPolicy, metrics: Option<SocketAddr>) -> Result<Exit, Failure> {
-    let settings = Settings::load(file)?;
-    settings.node(node).or_exit(Exit::BadInput)?;
+    Settings::load(file)?.node(node).or_exit(Exit::BadInput)?;
     let metrics = metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
     let files = instance::files(node);
     let ExitPolicy { persist, fail_open } = after;
     let start = |waker| {
-        let sizes = sizes(&settings, node).or_exit(Exit::BadInput)?;
+        let loaded = LoadedSettings::of_file(absolute(file), node, &files)?;
+        let sizes = sizes(&loaded.settings, node).or_exit(Exit::BadInput)?;
         let mut begun =
             if persist { persistence::begin(&files, sizes)? } else { persistence::begin_without(&files, sizes)? };
         match fail_open {
@@ -73,7 +80,7 @@ pub(crate) fn run(file: &Path, node: &str, after: ExitPolicy, metrics: Option<So
             false => begun.router.close_behind(node),
         }
         let speaking = SpeakerSession::new(node, persist, waker);
-        let service = Engine::start(Some(absolute(file)), node, settings, begun, speaking, after)?;
+        let service = Engine::start(loaded, node, begun, speaking, after)?;
         Ok(Started { service, metrics })
     };
     serve(&files, |process| instance::taken(node, process), start)
@@ -82,13 +89,13 @@ pub(crate) fn run(file: &Path, node: &str, after: ExitPolicy, metrics: Option<So
 /// Runs the router of a node for the process that has started it, with settings that come from there. Nothing is left of it.
 pub(crate) fn run_on_stdio(node: &str, metrics: Option<SocketAddr>) -> Result<Exit, Failure> {
     serve_on_stdio(&ROUTER, |text, waker| {
-        let settings = Settings::parse(TEXT, text)?;
-        settings.node(node).or_exit(Exit::BadInput)?;
+        let loaded = LoadedSettings::of_text(text)?;
+        loaded.settings.node(node).or_exit(Exit::BadInput)?;
         let metrics = metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
-        let begun = RestoredRouter::new(sizes(&settings, node).or_exit(Exit::BadInput)?)?;
+        let begun = RestoredRouter::new(sizes(&loaded.settings, node).or_exit(Exit::BadInput)?)?;
         let speaking = SpeakerSession::new(node, false, waker);
         let after = ExitPolicy { persist: false, fail_open: true };
-        Ok(Started { service: Engine::start(None, node, settings, begun, speaking, after)?, metrics })
+        Ok(Started { service: Engine::start(loaded, node, begun, speaking, after)?, metrics })
     })
 }
 

@@ -73,7 +73,7 @@ impl Engine {
         Ok(Status {
             netrig_version: env!("CARGO_PKG_VERSION").to_owned(),
             node: self.node.clone(),
-            file: self.file.as_deref().map_or_else(|| TEXT.to_owned(), |file| file.display().to_string()),
+            file: self.loaded.file.as_deref().map_or_else(|| TEXT.to_owned(), |file| file.display().to_string()),
             process: std::process::id(),
             uptime_seconds: uptime.as_secs(),
             uptime_ms: uptime.as_millis() as u64,

@@ -55,6 +55,7 @@ pub(super) struct RouterFile {
     #[serde(default)]
     pub timeouts: TimeoutsFile,
     pub bgp: Option<Spanned<BgpFile>>,
+    pub plugged: Option<Spanned<u32>>,
     pub dhcp: NotBuilt,
     pub dns: NotBuilt,
 }

@@ -13,6 +13,7 @@ mod file;
 mod interfaces;
 mod key;
 mod networks;
+pub mod plugged;
 mod read;
 mod rules;
 #[cfg(test)]
@@ -23,8 +24,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 
 pub use self::bgp::{Assigned, Bgp};
+pub use self::plugged::{PluggedInterface, SettingsText};
 use ipnet::IpNet;
-use rig_cli::mistakes::{self, FileError};
+use rig_cli::mistakes::FileError;
 pub use rig_datapath::vrouter::Action;
 use rig_datapath::vrouter::{Encapsulation, ROUTER_MAC, Service, Timeouts};
 use rig_wire::ethernet::Mac;
@@ -71,6 +73,8 @@ pub struct Router {
     pub has_key: bool,
     /// How routes of other nodes come by BGP, where they do.
     pub bgp: Option<Bgp>,
+    /// How many interfaces plug-ins may add on each node.
+    pub plugged: u32,
 }
 
 /// Whether files may have `[router.bgp]`. Tests of settings need no speaker.
@@ -97,6 +101,7 @@ impl Default for Router {
             strict_underlay: true,
             has_key: false,
             bgp: None,
+            plugged: 256,
         }
     }
 }
@@ -348,8 +353,7 @@ impl Settings {
     /// # Errors
     /// When the file, or its key's, cannot be read, or the first mistake in it.
     pub fn load(path: &std::path::Path) -> Result<Self, FileError> {
-        let beside = |name: &str| key::read(&path.parent().unwrap_or(path).join(name));
-        read::settings(&path.display().to_string(), &mistakes::load_text(path)?, &beside)
+        SettingsText::load(path)?.settings()
     }
 
     /// How packets of a network go from one node to another: the first of its preferences that both can do.

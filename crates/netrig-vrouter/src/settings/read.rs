@@ -14,7 +14,7 @@ use rig_stats::units::Span;
 use rig_wire::ethernet::Mac;
 use toml::Spanned;
 
-use super::file::{File, NodeFile, NotBuilt, RouterFile};
+use super::file::{File, InterfaceFile, NodeFile, NotBuilt, RouterFile};
 use super::{Node, Router, Settings, allot, check, is_mapped, key};
 
 pub(super) type Result<T, E = FileError> = std::result::Result<T, E>;
@@ -23,13 +23,24 @@ pub(super) type Result<T, E = FileError> = std::result::Result<T, E>;
 const SMALLEST_MTU: u16 = 576;
 /// Each takes 336 bytes, both directions counted: 2^24 of them are 5.64 GB.
 const FLOWS: std::ops::RangeInclusive<u32> = 1024..=1 << 24;
+/// Each takes the room of an interface, about 1.7 KB and more on each CPU.
+const PLUGGED: std::ops::RangeInclusive<u32> = 0..=1 << 16;
 
 /// The bytes of a file that is named, from the directory of the one that names it.
 pub(super) type FileReader<'a> = &'a dyn Fn(&str) -> io::Result<Vec<u8>>;
 
 pub(super) fn settings(file: &str, text: &str, beside: FileReader) -> Result<Settings> {
-    let source = Source { file, text };
-    let letter: File = source.read()?;
+    settings_with(Source { file, text }, beside, Vec::new())
+}
+
+/// Those of a file that has these interfaces, too, behind its own: so that they take no number from one of these.
+pub(super) fn settings_with(
+    source: Source,
+    beside: FileReader,
+    interfaces: Vec<Spanned<InterfaceFile>>,
+) -> Result<Settings> {
+    let mut letter: File = source.read()?;
+    letter.interface.extend(interfaces);
     let names = Names::of(source, &letter)?;
     let drawn_from = drawn_from(source, &letter.router, beside)?;
     let mut reader = Reader { source, names, spans: Spans::default(), drawn_from };
@@ -186,6 +197,14 @@ impl Reader<'_> {
                 return Err(self.error(flows.span(), format!("a table for {} flows", flows.get_ref()), hint));
             }
             router.flows = *flows.get_ref();
+        }
+        if let Some(plugged) = &file.plugged {
+            if !PLUGGED.contains(plugged.get_ref()) {
+                let hint = format!("choose {} to {}", PLUGGED.start(), PLUGGED.end());
+                let what = format!("room for {} interfaces of plug-ins", plugged.get_ref());
+                return Err(self.error(plugged.span(), what, hint));
+            }
+            router.plugged = *plugged.get_ref();
         }
         let (said, to) = (&file.timeouts, &mut router.timeouts);
         for (name, said, to) in [

@@ -19,7 +19,7 @@ use super::world::{self, expect, netrig};
 /// Where Debian and Fedora have the plug-ins.
 const INSTALLED: [&str; 2] = ["/usr/lib/cni", "/usr/libexec/cni"];
 
-fn installed() -> Option<&'static str> {
+pub fn installed() -> Option<&'static str> {
     let found = INSTALLED.into_iter().find(|folder| Path::new(folder).join("bridge").is_file());
     if found.is_none() {
         skip(Lack::Program("bridge"), "the plug-ins of CNI are not installed");
@@ -28,16 +28,16 @@ fn installed() -> Option<&'static str> {
 }
 
 /// A folder with a suite of one scenario over a network, and a store.
-struct Bench {
+pub struct Bench {
     folder: tempfile::TempDir,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -72,7 +72,7 @@ impl Bench {
     }
 
     /// How it ended, what it said and the trial, where there is one.
-    fn run(&self, network: &Value, settings: &str, phases: &str, folder: &Path) -> (String, Option<TrialRecord>) {
+    pub fn run(&self, network: &Value, settings: &str, phases: &str, folder: &Path) -> (String, Option<TrialRecord>) {
         let output = self.command(network, settings, phases, folder).output().unwrap();
         let store = self.path("runs.sqlite");
         let said = world::text(&output.stdout) + &world::text(&output.stderr);

@@ -35,5 +35,6 @@ mod spin;
 mod spreader;
 mod turns;
 mod vrouter;
+mod vrouter_cni;
 
 use crate::world;
