@@ -100,8 +100,9 @@ impl DockerSettings {
         }
         if let Some(socket) = self.engine.as_deref().filter(|socket| !socket.is_absolute()) {
             let what = format!("an engine at '{}'", socket.display());
-            return Err(Mistake::new(what, format!("write the whole path of its socket, e.g. {}", CUSTOMARY_SOCKET))
-                .at("engine"));
+            return Err(
+                Mistake::new(what, format!("write the whole path of its socket, e.g. {CUSTOMARY_SOCKET}")).at("engine")
+            );
         }
         if self.engine.is_some() && self.userland_proxy.is_some() {
             let hint = "remove it: an engine of the machine has settings of its own (/etc/docker/daemon.json)";

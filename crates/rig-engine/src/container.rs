@@ -149,11 +149,12 @@ impl Engine {
     pub fn run(&self, image: &Image, spec: &ContainerSpec) -> Result<HeldContainer> {
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
-        struct Made {
+        struct Created {
             id: String,
         }
         let path = format!("/containers/create?name={}", escaped(&spec.name));
-        let Made { id } = self.ask(&format!("make container {}", spec.name), "POST", &path, Some(&spec.json(image)))?;
+        let Created { id } =
+            self.ask(&format!("make container {}", spec.name), "POST", &path, Some(&spec.json(image)))?;
         self.start(&id, &spec.name).inspect_err(|_| {
             // The first error says why.
             let _ = self.remove_container(&id);

@@ -143,11 +143,11 @@ impl Engine {
             .map(|(key, value)| format!("&changes={}", escaped(&format!("LABEL {key}={value}"))))
             .collect();
         #[derive(Deserialize)]
-        struct Taken {
+        struct ImportAnswer {
             status: String,
         }
         let path = format!("/images/create?fromSrc=-&repo={}&tag=latest{changes}", escaped(name));
-        let Taken { status } = self.upload(what, &path, length.0, |stream| own.write(stream))?;
+        let ImportAnswer { status } = self.upload(what, &path, length.0, |stream| own.write(stream))?;
         match status.starts_with("sha256:") {
             true => Ok(Image { id: status, command: own.command() }),
             false => Err(EngineError::Garbled { what: what.to_owned(), why: status }),

@@ -36,7 +36,7 @@ impl Engine {
     pub fn make_network(&self, spec: &NetworkSpec) -> Result<String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "PascalCase")]
-        struct Made {
+        struct Created {
             id: String,
         }
         let pools: Vec<Value> = spec.pools.iter().map(AddressPool::json).collect();
@@ -50,7 +50,7 @@ impl Engine {
             "IPAM": { "Driver": "default", "Config": pools },
         });
         let what = format!("make network {} of driver {}", spec.name, spec.driver);
-        let Made { id } = self.ask(&what, "POST", "/networks/create", Some(&body))?;
+        let Created { id } = self.ask(&what, "POST", "/networks/create", Some(&body))?;
         Ok(id)
     }
 

@@ -27,7 +27,7 @@ const HEADER: usize = 8;
 pub fn run_in_container(engine: &Engine, container: &str, command: &[String]) -> Result<u8> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Made {
+    struct Created {
         id: String,
     }
     #[derive(Deserialize)]
@@ -37,7 +37,7 @@ pub fn run_in_container(engine: &Engine, container: &str, command: &[String]) ->
     }
     let what = format!("run a program in container {container}");
     let body = json!({ "AttachStdin": true, "AttachStdout": true, "AttachStderr": true, "Tty": false, "Cmd": command });
-    let Made { id } = engine.ask(&what, "POST", &format!("/containers/{}/exec", escaped(container)), Some(&body))?;
+    let Created { id } = engine.ask(&what, "POST", &format!("/containers/{}/exec", escaped(container)), Some(&body))?;
     let at = format!("/exec/{}", escaped(&id));
     let (stream, rest) = engine.upgrade(&what, &format!("{at}/start"), &json!({ "Detach": false, "Tty": false }))?;
     let lost = |why| EngineError::Lost { what: what.clone(), why };

@@ -4,8 +4,10 @@ use std::fmt;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use crate::datapath::Settings;
+/// Of a datapath by key, as in the suite's file. What is not said is the datapath's to decide.
+pub type Settings = Map<String, Value>;
 
 /// A machine or a user that lacks something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -36,7 +36,7 @@ pub(super) struct Containers {
     /// The id of the network, where it was made.
     made_network: Option<String>,
     network: Value,
-    made: Vec<Made>,
+    made: Vec<RunningContainer>,
     /// What this node's interface leads to, where it has none to another node.
     _outside: Option<NetNs>,
     /// Ends last.
@@ -45,7 +45,7 @@ pub(super) struct Containers {
 
 /// A container of the testbed.
 #[derive(Debug)]
-struct Made {
+struct RunningContainer {
     /// `node/container`
     name: String,
     held: HeldContainer,
@@ -128,7 +128,14 @@ impl Containers {
                 format!("find the network namespace of {name}: the engine has to be on this machine")
             })?;
             let addresses = self.addresses_of(site, &container);
-            self.made.push(Made { name: name.to_owned(), held, namespace, container, addresses, reached_at });
+            self.made.push(RunningContainer {
+                name: name.to_owned(),
+                held,
+                namespace,
+                container,
+                addresses,
+                reached_at,
+            });
         }
         Ok(())
     }
@@ -237,7 +244,7 @@ impl Containers {
             Some(socket) => socket.clone(),
         };
         let program = self.image.as_ref().map_or(&[][..], |image| &image.command);
-        let access = |made: &Made| ContainerAccess {
+        let access = |made: &RunningContainer| ContainerAccess {
             namespace: process.join("fd").join(made.namespace.raw_fd().to_string()),
             engine: socket.clone(),
             id: made.held.id.clone(),
@@ -248,7 +255,7 @@ impl Containers {
 
     /// What the engine says of each, for the record.
     pub(super) fn told(&self) -> Value {
-        let one = |made: &Made| json!({ "container": made.name, "addresses": made.addresses, "reached_at": made.reached_at, "inspect": made.container.told });
+        let one = |made: &RunningContainer| json!({ "container": made.name, "addresses": made.addresses, "reached_at": made.reached_at, "inspect": made.container.told });
         Value::Array(self.made.iter().map(one).collect())
     }
 
@@ -272,7 +279,7 @@ impl Containers {
             // All of it ends with this process.
             return Ok(());
         }
-        for Made { held, .. } in &made {
+        for RunningContainer { held, .. } in &made {
             errors.extend(self.engine.remove_container(&held.id).err());
         }
         if let Some(id) = self.made_network.take() {
@@ -290,14 +297,14 @@ impl Containers {
 fn addresses_of_node(site: &Site) -> Vec<IpAddr> {
     let own = site.plan().nodes.get(site.number()).and_then(|node| node.spaces.first());
     let interfaces = own.into_iter().flat_map(|own| &own.interfaces);
-    interfaces.flat_map(|interface| interface.addresses.iter().map(|address| address.addr())).collect()
+    interfaces.flat_map(|interface| interface.addresses.iter().map(ipnet::IpNet::addr)).collect()
 }
 
 /// The network namespace of a container by its first process, as the engine says. Another machine's, or another namespace's, process of
 /// that number is in no cgroup of the container.
 fn namespace_of(id: &str, pid: u32) -> Result<NetNs> {
     let process = PathBuf::from(format!("/proc/{pid}"));
-    let namespace = NetNs::open(&process.join("ns/net"))?;
+    let namespace = NetNs::open(process.join("ns/net"))?;
     let cgroups = fs::read_to_string(process.join("cgroup")).context("read its cgroup")?;
     if !cgroups.contains(id) {
         bail!("process {pid} is in no cgroup of container {id}");

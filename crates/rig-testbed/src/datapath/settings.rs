@@ -1,10 +1,9 @@
 //! Settings of a datapath as suites say them.
 
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-/// By key, as in the suite's file. What is not said is the datapath's to decide.
-pub type Settings = Map<String, Value>;
+pub use crate::requirements::Settings;
 
 /// What is wrong with settings, and what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -23,13 +23,12 @@ use super::{
     ClockOffset, ContainerAccess, Environment, Facts, Host, HostInterface, Mark, Program, Remote, Sampled,
     StackSampling, Window,
 };
-use crate::datapath::Settings;
 use crate::frames::NodeFrames;
 use crate::node::NodeRecord;
 use crate::placement::DUT_NODE;
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
-use crate::requirements::Missing;
+use crate::requirements::{Missing, Settings};
 use crate::sampler::NodeSample;
 use crate::stacks::FoldedStacks;
 

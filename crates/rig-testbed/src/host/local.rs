@@ -24,13 +24,12 @@ use super::{
     StackSampling, Window,
 };
 use crate::accounting::CpuAccounting;
-use crate::datapath::Settings;
 use crate::frames::NodeFrames;
 use crate::meter::Reading;
 use crate::namespaces::{self, Namespace, Namespaces, NodeSpaces};
 use crate::plan::Plan;
 use crate::preflight::{self, ReachableContainer};
-use crate::requirements::{MachineChecks, Missing};
+use crate::requirements::{MachineChecks, Missing, Settings};
 use crate::sampler::{NodeSample, Sampler};
 use crate::stacks::{FoldedStacks, ProfileRecording, Profiler};
 

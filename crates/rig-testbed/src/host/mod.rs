@@ -42,12 +42,11 @@ pub use reach::{CommandForm, HostAccess};
 pub use remote::Remote;
 pub use serve::serve;
 
-use crate::datapath::Settings;
 use crate::frames::NodeFrames;
 use crate::node::NodeRecord;
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
-use crate::requirements::Missing;
+use crate::requirements::{Missing, Settings};
 use crate::sampler::NodeSample;
 use crate::stacks::FoldedStacks;
 

@@ -32,11 +32,10 @@ use serde::de::{self, DeserializeOwned, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::{ContainerAccess, Environment, Facts, HostInterface, Mark, Program, Sampled, StackSampling, Window};
-use crate::datapath::Settings;
 use crate::frames::NodeFrames;
 use crate::plan::Plan;
 use crate::preflight::{NetworkFault, ReachableContainer};
-use crate::requirements::Missing;
+use crate::requirements::{Missing, Settings};
 use crate::sampler::NodeSample;
 use crate::stacks::FoldedStacks;
 

@@ -35,12 +35,11 @@ use super::protocol::{
 };
 use super::reach::{Binary, HostAccess, Opening};
 use super::{ContainerAccess, Environment, Facts, Host, HostInterface, Mark, Program, Sampled, StackSampling, Window};
-use crate::datapath::Settings;
 use crate::frames::NodeFrames;
 use crate::plan::Plan;
 use crate::preflight::ReachableContainer;
 use crate::process_client::{ProcessClient, StderrTail, TIMEOUT, silence};
-use crate::requirements::Missing;
+use crate::requirements::{Missing, Settings};
 use crate::sampler::NodeSample;
 use crate::stacks::FoldedStacks;
 
