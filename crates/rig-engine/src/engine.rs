@@ -16,8 +16,8 @@ use crate::{EngineError, Result};
 /// The version of the API that is spoken where an engine has it: that of Docker 20.10.
 const VERSION: (u32, u32) = (1, 41);
 
-/// Longest time in which a container that ends is removed.
-const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
+/// Longest time until a container that ends is in nothing's way.
+const REMOVAL_LIMIT: Duration = Duration::from_secs(5);
 
 /// By which an engine's things are found again.
 pub type Labels = BTreeMap<String, String>;
@@ -191,19 +191,7 @@ impl Engine {
     /// # Errors
     /// What the engine refuses.
     pub fn remove_container(&self, id: &str) -> Result<()> {
-        let what = format!("remove container {id}");
-        let began = Instant::now();
-        loop {
-            match self.tell(&what, "DELETE", &format!("/containers/{}?force=true&v=true", escaped(id)), None) {
-                Ok(_) => return Ok(()),
-                Err(error) if error.is_absent() => return Ok(()),
-                // It ends by itself at this moment, and the engine is removing it.
-                Err(EngineError::Refused { status: 409 | 500, .. }) if began.elapsed() < REMOVAL_LIMIT => {
-                    thread::sleep(Duration::from_millis(50));
-                }
-                Err(error) => return Err(error),
-            }
-        }
+        self.remove("container", id, &format!("/containers/{}?force=true&v=true", escaped(id)))
     }
 
     /// Removes a network. One that is not there is no error.
@@ -211,12 +199,7 @@ impl Engine {
     /// # Errors
     /// What the engine refuses, as of a network with containers.
     pub fn remove_network(&self, id: &str) -> Result<()> {
-        absent_is_fine(self.tell(
-            &format!("remove network {id}"),
-            "DELETE",
-            &format!("/networks/{}", escaped(id)),
-            None,
-        ))
+        self.remove("network", id, &format!("/networks/{}", escaped(id)))
     }
 
     /// Removes an image. One that is not there is no error.
@@ -224,17 +207,24 @@ impl Engine {
     /// # Errors
     /// What the engine refuses, as of an image that a container has.
     pub fn remove_image(&self, id: &str) -> Result<()> {
-        absent_is_fine(self.tell(
-            &format!("remove image {id}"),
-            "DELETE",
-            &format!("/images/{}?force=true", escaped(id)),
-            None,
-        ))
+        self.remove("image", id, &format!("/images/{}?force=true", escaped(id)))
     }
-}
 
-fn absent_is_fine(removed: Result<Vec<u8>>) -> Result<()> {
-    removed.map(drop).or_else(|error| if error.is_absent() { Ok(()) } else { Err(error) })
+    fn remove(&self, kind: &str, id: &str, path: &str) -> Result<()> {
+        let what = format!("remove {kind} {id}");
+        let began = Instant::now();
+        loop {
+            match self.tell(&what, "DELETE", path, None) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_absent() => return Ok(()),
+                // A container ends by itself at this moment: it, or what it has, is in use until the engine has removed it.
+                Err(EngineError::Refused { status: 403 | 409 | 500, .. }) if began.elapsed() < REMOVAL_LIMIT => {
+                    thread::sleep(Duration::from_millis(50));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
 }
 
 fn send(socket: &Path, what: &str, method: &str, path: &str, body: Option<&Value>) -> Result<Vec<u8>> {

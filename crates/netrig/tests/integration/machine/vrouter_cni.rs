@@ -357,8 +357,14 @@ fn what_the_specification_asks_of_plug_ins_holds_of_it() {
         fs::create_dir(&bin).unwrap();
         symlink(Path::new(folder).join("host-local"), bin.join("host-local")).unwrap();
         fs::write(bin.join("vrouter.toml"), FILE.replace("plugged = 8", "plugged = 64")).unwrap();
-        // The router runs in the node, where the first call of the plug-in starts it.
-        let netrig = env!("CARGO_BIN_EXE_netrig");
+        // The router runs in the node, where the first call of the plug-in starts it, and where folders such as /tmp are empty but for that of
+        // the plug-ins.
+        let netrig = bin.join("program");
+        let mut link = Command::new("sh");
+        link.args(["-c", "ln \"$0\" \"$1\" 2> /dev/null || cp \"$0\" \"$1\"", env!("CARGO_BIN_EXE_netrig")])
+            .arg(&netrig);
+        assert!(link.status().unwrap().success());
+        let netrig = netrig.display();
         let script = format!(
             "#!/bin/sh\nif [ $CNI_COMMAND = VERSION ] && ! [ -S /run/netrig/vrouter/a.sock ]; then\n\
              setsid {netrig} vrouter run {bin}/vrouter.toml --node a > /dev/null 2>&1 < /dev/null &\n\
