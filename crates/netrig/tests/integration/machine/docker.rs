@@ -221,12 +221,18 @@ impl MachineEngine {
             "--exec-opt",
             "native.cgroupdriver=cgroupfs",
             "--cgroup-parent",
-            &format!("/netrig-test-{}", std::process::id()),
+            &format!("/{}", Self::cgroup()),
         ]);
         command.env("PATH", format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap()));
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         world::until(TIMEOUT, || Engine::at(&socket).ok()).expect("dockerd answers");
         Self { process, socket }
+    }
+
+    /// That its containers' are in, by a name that no other world's engine has.
+    fn cgroup() -> String {
+        let world = fs::read_link("/proc/self/ns/pid").unwrap().display().to_string();
+        format!("test-{}", world.trim_matches(|c: char| !c.is_ascii_digit()))
     }
 
     fn engine(&self) -> Engine {
@@ -279,6 +285,9 @@ impl Drop for MachineEngine {
     fn drop(&mut self) {
         kill_process(Pid::from_child(&self.process), Signal::TERM).unwrap();
         self.process.wait().unwrap();
+        // They outlive the engine, as they would any.
+        let remove = format!("find /sys/fs/cgroup -depth -type d -path '*/{0}*' -exec rmdir {{}} \\;", Self::cgroup());
+        assert!(Command::new("sh").args(["-c", &remove]).status().unwrap().success());
     }
 }
 
