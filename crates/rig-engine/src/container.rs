@@ -27,8 +27,6 @@ pub struct ContainerSpec {
     pub memory: Option<u64>,
     pub published: Vec<PublishedPort>,
     pub labels: Labels,
-    /// The cgroup that its own is in.
-    pub cgroup_parent: Option<String>,
 }
 
 /// A port of an address of the machine that leads to the container's port of the same number.
@@ -62,7 +60,6 @@ impl ContainerSpec {
         set("CpusetCpus", self.cpuset.as_ref().map(|cpus| json!(cpus)));
         set("NanoCpus", self.cpus.map(|cpus| json!((cpus * 1e9).round() as u64)));
         set("Memory", self.memory.map(|bytes| json!(bytes)));
-        set("CgroupParent", self.cgroup_parent.as_ref().map(|parent| json!(parent)));
         json!({
             "Image": image.id,
             "Cmd": image.command.iter().chain(&self.arguments).collect::<Vec<_>>(),
@@ -252,7 +249,7 @@ mod tests {
             body["HostConfig"]["PortBindings"],
             json!({ "5001/tcp": [{ "HostIp": "10.0.0.1", "HostPort": "5001" }] })
         );
-        assert!(body["HostConfig"].get("CpusetCpus").is_none() && body["HostConfig"].get("CgroupParent").is_none());
+        assert!(body["HostConfig"].get("CpusetCpus").is_none());
     }
 
     #[test]

@@ -90,10 +90,6 @@ impl Engine {
         &self.version
     }
 
-    pub fn socket(&self) -> &Path {
-        &self.socket
-    }
-
     /// What it answers to a request. `what` says in words what is asked for.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,

@@ -119,7 +119,11 @@ impl<'h> Testbed<'h> {
 
     /// The address at which load reaches `endpoint`: of the topology's family, where it was given several.
     pub fn address(&self, endpoint: &Endpoint) -> Option<IpAddr> {
-        self.of_family(self.reached_at.get(&endpoint.to_string())).or_else(|| self.own_address(endpoint))
+        match self.reached_at.get(&endpoint.to_string()) {
+            // Its own would be another way than the one that is asked about.
+            Some(addresses) => self.of_family(Some(addresses)),
+            None => self.own_address(endpoint),
+        }
     }
 
     /// The address that `endpoint` has and listens on, which may be another one behind published ports.

@@ -189,8 +189,6 @@ impl Containers {
             memory: self.own.memory.map(|memory| memory.0),
             published: reached_at.iter().flat_map(at).collect(),
             labels: labels(&self.owner),
-            // That of an engine of the node's own is for all of its containers.
-            cgroup_parent: None,
         }
     }
 
