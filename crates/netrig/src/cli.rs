@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use netrig_tools::{dperf, ntttcp};
+use netrig_tools::{dperf, netperf, ntttcp};
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::help;
 use rig_suite::suite::Suite;
@@ -208,6 +208,25 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
         arguments: Vec<OsString>,
     },
+    /// netperf: its tests, selectors and layouts, and its protocol
+    ///
+    /// A link named `netperf` to this program does the same. `netrig netperf -h` lists the options, and `netrig netperf -- -h` those of
+    /// a test. Exit status: 0 done, 1 usage, 255 the test failed. `netrig netserver` is its other end.
+    #[command(disable_help_flag = true)]
+    Netperf {
+        /// The original's options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+        arguments: Vec<OsString>,
+    },
+    /// netserver: what `netrig netperf` and netperf ask for tests
+    ///
+    /// A link named `netserver` to this program does the same. `netrig netserver -h` lists the options.
+    #[command(disable_help_flag = true, hide = true)]
+    Netserver {
+        /// The original's options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+        arguments: Vec<OsString>,
+    },
     /// Packet load in dperf's configuration language
     ///
     /// Its keywords and its statistics, over AF_XDP or AF_PACKET. A link named `dperf` to this program does the same. Exit
@@ -253,7 +272,7 @@ enum Command {
     #[command(version, display_name = "netrig top", after_help = examples::TOP)]
     Top(netrig_top::command::TopArgs),
     /// Completions of command lines, for a shell
-    #[command(after_help = examples::COMPLETIONS)]
+    #[command(hide = true, after_help = examples::COMPLETIONS)]
     Completions {
         /// The shell
         shell: Shell,
@@ -332,6 +351,8 @@ impl Cli {
             Command::Udp(args) => ends::udp(args),
             Command::Serve(args) => ends::serve(&args),
             Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::ProgramName::Plain).execute(&arguments),
+            Command::Netperf { arguments } => netperf::execute_netperf(&arguments),
+            Command::Netserver { arguments } => netperf::execute_netserver(&arguments),
             Command::Dperf(options) => dperf::execute(&options),
             Command::Lb { arguments } => netrig_lb::command::execute(&arguments),
             Command::Vrouter { arguments } => netrig_vrouter::command::execute(&arguments),

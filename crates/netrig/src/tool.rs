@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use netrig_tools::{dperf, ntttcp};
+use netrig_tools::{dperf, netperf, ntttcp};
 use rig_cli::exit::{Exit, Failure};
 
 /// The tool that the program was called as.
@@ -11,6 +11,8 @@ use rig_cli::exit::{Exit, Failure};
 pub enum Tool {
     Ntttcp(ntttcp::ProgramName),
     Dperf,
+    Netperf,
+    Netserver,
     Ipvsadm,
     /// A listing of the overlay router.
     Vrouter(&'static str),
@@ -25,6 +27,8 @@ impl Tool {
         let name = Path::new(program).file_name()?.to_str()?.to_ascii_lowercase();
         match name.strip_suffix(".exe").unwrap_or(&name) {
             "dperf" => Some(Self::Dperf),
+            "netperf" => Some(Self::Netperf),
+            "netserver" => Some(Self::Netserver),
             "ipvsadm" => Some(Self::Ipvsadm),
             name => {
                 let listing = VROUTER.iter().find(|known| **known == name).map(|known| Self::Vrouter(known));
@@ -38,6 +42,8 @@ impl Tool {
         match self {
             Self::Ntttcp(name) => ntttcp::execute(name, arguments),
             Self::Dperf => dperf::execute_as_dperf(arguments),
+            Self::Netperf => netperf::execute_netperf(arguments),
+            Self::Netserver => netperf::execute_netserver(arguments),
             // Without arguments ipvsadm lists; a word is a command of `netrig lb`.
             Self::Ipvsadm if netrig_lb::command::is_command(arguments) => netrig_lb::command::execute(arguments),
             Self::Ipvsadm => netrig_lb::ipvsadm::execute(arguments),
@@ -62,6 +68,8 @@ mod tests {
             ("ntttcps", Some(Tool::Ntttcp(Sender))),
             ("./NTTTCPR", Some(Tool::Ntttcp(Receiver))),
             ("/usr/bin/dperf", Some(Tool::Dperf)),
+            ("/usr/bin/netperf", Some(Tool::Netperf)),
+            ("netserver", Some(Tool::Netserver)),
             ("/sbin/ipvsadm", Some(Tool::Ipvsadm)),
             ("ipvsadm-save", None),
             ("/usr/bin/vif", Some(Tool::Vrouter("vif"))),

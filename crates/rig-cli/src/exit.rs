@@ -20,6 +20,8 @@ pub enum Exit {
     Undecided = 5,
     /// Stopped by a signal.
     Stopped = 130,
+    /// A test of `netrig netperf` failed: netperf ends with -1 then.
+    MinusOne = 255,
 }
 
 impl From<Exit> for ExitCode {

@@ -20,6 +20,9 @@ pub use self::datagram::{
 };
 pub use self::interface::interface_of;
 pub(crate) use self::option::set_option;
+pub use self::option::{
+    keep_packets_whole, set_defer_accept, set_dont_route, set_fast_open, set_fast_open_connect, set_sctp_no_delay,
+};
 pub use self::timestamp::{receive_stamped, sent_stamp, stamp_datagrams};
 pub use self::zerocopy::ZeroCopy;
 pub use self::zone::{AddressError, LinkLocalInterfaces, NamedAddress, ZonedAddress, parse_address, resolve};

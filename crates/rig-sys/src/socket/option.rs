@@ -5,6 +5,61 @@ use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd};
 
+/// linux/in.h and linux/in6.h: the packet is never cut, and the path's MTU is heard of.
+const PMTUDISC_DO: c_int = 2;
+
+/// Sends to hosts of the interfaces' own networks alone (SO_DONTROUTE, socket(7)).
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set_dont_route(socket: impl AsFd, on: bool) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_DONTROUTE, &c_int::from(on))
+}
+
+/// Has packets never cut on their way (IP_MTU_DISCOVER, ip(7); IPV6_MTU_DISCOVER, ipv6(7)). The socket is one of IPv6, or of IPv4.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn keep_packets_whole(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
+    let (level, option) =
+        if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER) } else { (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER) };
+    set_option(socket, level, option, &PMTUDISC_DO)
+}
+
+/// Hands over a connection when data has come, or after so many seconds (TCP_DEFER_ACCEPT, tcp(7)). For a listening socket.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set_defer_accept(socket: impl AsFd, seconds: u16) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_DEFER_ACCEPT, &c_int::from(seconds))
+}
+
+/// Takes data with the first segment (TCP_FASTOPEN, RFC 7413), of so many connections that are not there yet. For a listening socket.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set_fast_open(socket: impl AsFd, backlog: u16) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_TCP, libc::TCP_FASTOPEN, &c_int::from(backlog))
+}
+
+/// Lets the first write go with the first segment (TCP_FASTOPEN_CONNECT, Linux 4.11). For a socket that will connect.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set_fast_open_connect(socket: impl AsFd) -> io::Result<()> {
+    const TCP_FASTOPEN_CONNECT: c_int = 30;
+    set_option(socket, libc::IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &1)
+}
+
+/// Sends without waiting for more on an SCTP socket (SCTP_NODELAY, RFC 6458, 8.1.5).
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set_sctp_no_delay(socket: impl AsFd) -> io::Result<()> {
+    const SCTP_NODELAY: c_int = 3;
+    set_option(socket, libc::IPPROTO_SCTP, SCTP_NODELAY, &1)
+}
+
 /// Sets an option whose value the kernel takes as `T` is laid out.
 pub(crate) fn set_option<T>(socket: impl AsFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     // SAFETY: pointer and length are those of a value that lives through the call. What it may point to in turn, as a

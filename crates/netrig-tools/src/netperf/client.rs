@@ -1,0 +1,439 @@
+//! netperf: asks a server for its end of a test, is the other end, and says what came of it.
+
+mod ends;
+mod load;
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use rig_cli::exit::Failure;
+use rig_cli::streams;
+use rig_load::driver::Cancel;
+use rig_stats::histogram::Histogram;
+use rig_sys::clock::{monotonic_after, monotonic_ns};
+use rig_sys::cpu;
+use rig_sys::socket::{NamedAddress, ZonedAddress};
+use socket2::{Domain, Socket};
+
+use super::buffers::{Ring, RingLayout, width_for};
+use super::classic::{self, BannerEnd};
+use super::connections::CLIENT_PORTS;
+use super::control::{Control, PATIENCE, addresses};
+use super::data::{self, Counters};
+use super::figures::{DataEnd, EndFigures, Figures, service_demand};
+use super::layouts::Selection;
+use super::options::{Layout, Length, Options};
+use super::rounds::{Iteration, Rounds};
+use super::sockets::{BufferSizes, SocketSettings, TransportFacts, any_of, bind};
+use super::units::Unit;
+use super::usage::{Usage, between};
+use super::values::{Family, Transport};
+use super::wire::{CpuShares, Message, OmniResponse, OmniResults, message};
+use super::{LONGEST_DATAGRAM, failed};
+
+/// Runs a test and prints what it found.
+///
+/// # Errors
+/// What keeps it from being run.
+pub fn run(options: &Options, cancel: &Cancel) -> Result<(), Failure> {
+    let selection = Selection::of(options).map_err(failed)?;
+    for name in Selection::unknown(options) {
+        streams::tell(format!("netperf: '{name}' is no selector and has no column: -k '?' names them all"));
+    }
+    if let Some(cpu) = options.cpu.local {
+        cpu::set_affinity(&[cpu]).map_err(|error| failed(anyhow!("-T {cpu}: {error}")))?;
+    }
+    let mut test = Test::prepare(options, cancel, &selection)?;
+    if options.headers {
+        print(&test.banner()?)?;
+    }
+    let mut rounds = Rounds::default();
+    let mut last = None;
+    while rounds.goes_on(options.confidence.as_ref()) {
+        let round = test.iterate()?;
+        rounds.add(round.iteration);
+        last = Some(round);
+        if cancel.is_cancelled() {
+            break;
+        }
+    }
+    let Some(last) = last else { return Ok(()) };
+    let figures = test.figures(&rounds, last);
+    let report = match options.layout {
+        Layout::Classic => classic::report(&figures),
+        layout => {
+            let mut report = selection.report(layout, &figures);
+            if options.verbosity > 1 {
+                report += &classic::histogram(&figures);
+            }
+            report
+        }
+    };
+    print(&report)?;
+    if let Some(control) = test.control.take() {
+        control.into_inner().finish();
+    }
+    Ok(())
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    streams::print(text)
+}
+
+/// A test whose addresses are known and whose control connection is up.
+struct Test<'a> {
+    options: &'a Options,
+    cancel: &'a Cancel,
+    unit: Unit,
+    control: Option<RefCell<Control>>,
+    destination: ZonedAddress,
+    source: ZonedAddress,
+    settings: SocketSettings,
+    usage: Option<Usage>,
+    keeps_latencies: bool,
+    /// The next port that a connection comes from.
+    next_port: u16,
+}
+
+/// One iteration.
+struct Round {
+    iteration: Iteration,
+    local: EndFigures,
+    remote: EndFigures,
+    source: SocketAddr,
+    destination: SocketAddr,
+    elapsed: f64,
+    transactions: u64,
+    facts: TransportFacts,
+    latencies: Option<Histogram>,
+}
+
+/// The rings of both ways, of which a test may need one or both.
+struct Rings {
+    send: Ring,
+    receive: Ring,
+}
+
+impl<'a> Test<'a> {
+    fn prepare(options: &'a Options, cancel: &'a Cancel, selection: &Selection) -> Result<Self, Failure> {
+        let control_host = options.control.remote.host.as_deref().unwrap_or(match options.control.remote.family {
+            Family::Inet6 => "::1",
+            _ => "localhost",
+        });
+        let control_to =
+            addresses(control_host, options.control.remote.family).map_err(|error| failed(anyhow!(error)))?;
+        let mut control = None;
+        if !options.no_control {
+            let (port, from_port) = (port_number(&options.port.remote)?, port_number(&options.port.local)?);
+            let opened = Control::open(&control_to, port, &options.control.local, from_port);
+            let advice = || {
+                format!(
+                    "establish control: are you sure there is a netserver listening on {control_host} at port {port}?"
+                )
+            };
+            let mut opened = opened.with_context(advice).map_err(failed)?;
+            if let Some(passphrase) = &options.passphrase {
+                let phrase = Message::new(message::PASSPHRASE, 0).with_text(passphrase);
+                opened.send(&phrase).map_err(failed)?;
+            }
+            control = Some(RefCell::new(opened));
+        }
+        let host = options.data.remote.host.as_deref();
+        let family = match (options.data.remote.family, options.control.remote.family) {
+            (Family::Unspecified, of_control) => of_control,
+            (family, _) => family,
+        };
+        let destination = match (host, &control) {
+            // Where the control connection has come up, data will too.
+            (None, Some(control)) if options.data.remote.family == Family::Unspecified => {
+                control.borrow().peer().map(ZonedAddress::from).map_err(failed)?
+            }
+            _ => addresses(host.unwrap_or(control_host), family).map_err(|error| failed(anyhow!(error)))?[0],
+        };
+        let any = ZonedAddress::from(SocketAddr::new(any_of(destination.ip()), 0));
+        let from = options.data.local.host.as_deref().or(options.control.local.host.as_deref());
+        let source = match from {
+            Some(host) => {
+                let family = if destination.is_ipv6() { Family::Inet6 } else { Family::Inet };
+                addresses(host, family).map_err(|error| failed(anyhow!(error)))?[0]
+            }
+            None => any,
+        };
+        let settings = SocketSettings {
+            buffer: options.buffer.local,
+            no_delay: options.no_delay,
+            cork: options.cork,
+            segment_size: options.segment_size,
+            keep_alive: options.keep_alive,
+            routed: options.routing_allowed(),
+            priority: options.priority.local,
+            type_of_service: options.type_of_service.local,
+            pacing: options.pacing,
+            congestion_control: options.congestion_control.local.clone(),
+            keep_whole: options.keep_whole,
+            fast_open: options.fast_open,
+            multicast_ttl: options.multicast_ttl,
+        };
+        let (first, last) = options.client_ports.unwrap_or(CLIENT_PORTS);
+        // Not always the same, so that a test after another does not meet its connections.
+        let next_port = first + (std::process::id() % (u32::from(last - first) + 1)) as u16;
+        Ok(Self {
+            options,
+            cancel,
+            unit: options.unit(),
+            control,
+            destination,
+            source,
+            settings,
+            usage: options.cpu_usage.local.then(Usage::start),
+            keeps_latencies: options.statistics || options.verbosity > 1 || selection.needs_latencies(),
+            next_port,
+        })
+    }
+
+    fn banner(&self) -> Result<String, Failure> {
+        let options = self.options;
+        let host = |given: Option<&String>, address: ZonedAddress| {
+            given.cloned().unwrap_or_else(|| NamedAddress::from(address.at(0)).host())
+        };
+        let family = |address: ZonedAddress| match address.is_ipv6() {
+            true => Family::Inet6,
+            false => Family::Inet,
+        };
+        let local = options.data.local.host.as_ref().or(options.control.local.host.as_ref());
+        let remote = options.data.remote.host.as_ref().or(options.control.remote.host.as_ref());
+        let end = |given, address: ZonedAddress, port| BannerEnd {
+            name: host(given, address),
+            address: address.ip().to_string(),
+            port,
+            family: family(address),
+        };
+        // As netperf names any address.
+        let any = if self.source.is_ipv6() { "::0" } else { "0.0.0.0" }.to_owned();
+        let source = end(local.or(Some(&any)), self.source, options.data_port.local);
+        let localhost = "localhost".to_owned();
+        let destination = end(remote.or(Some(&localhost)), self.destination, options.data_port.remote);
+        Ok(classic::banner(options, &source, &destination))
+    }
+
+    fn domain(&self) -> Domain {
+        if self.destination.is_ipv6() { Domain::IPV6 } else { Domain::IPV4 }
+    }
+
+    /// A data socket that is bound where it has to be.
+    fn data_socket(&self) -> io::Result<Socket> {
+        let socket = self.settings.open(self.domain(), self.options.transport)?;
+        if self.settings.fast_open && self.options.transport == Transport::Tcp {
+            rig_sys::socket::set_fast_open_connect(&socket)?;
+        }
+        bind(&socket, self.source.at(self.options.data_port.local), self.options.transport)?;
+        Ok(socket)
+    }
+
+    fn rings(&self, buffers: BufferSizes) -> io::Result<Rings> {
+        let options = self.options;
+        let send_size = options.request.or(options.send_size.local).unwrap_or(match options.transport.is_datagram() {
+            true => buffers.send.clamp(1, LONGEST_DATAGRAM),
+            false => buffers.send.max(1),
+        });
+        let receive_size = options.response.or(options.receive_size.local).unwrap_or(buffers.receive.max(1));
+        let exchanges = options.request.is_some();
+        let width = |asked: u32, buffer: u32, size: u32| match asked {
+            0 if exchanges => 1,
+            0 => width_for(buffer, size),
+            asked => asked,
+        };
+        let (alignment, offset) = (options.alignment.local, options.offset.local);
+        let send = RingLayout {
+            width: width(options.width.send, buffers.send, send_size),
+            size: send_size,
+            alignment: alignment.send,
+            offset: offset.send,
+        };
+        let receive = RingLayout {
+            width: width(options.width.receive, buffers.receive, receive_size),
+            size: receive_size,
+            alignment: alignment.receive,
+            offset: offset.receive,
+        };
+        // A ring that is not used takes no memory.
+        let unused = RingLayout { width: 1, size: 1, alignment: 1, offset: 0 };
+        let fill = options.fill_file.local.as_deref();
+        Ok(Rings {
+            send: if options.direction.transmits { Ring::new(send, fill)? } else { Ring::new(unused, None)? },
+            receive: if options.direction.receives { Ring::new(receive, None)? } else { Ring::new(unused, None)? },
+        })
+    }
+
+    fn receive(&self, patience: Duration) -> Result<Option<Message>, Failure> {
+        let Some(control) = &self.control else { return Ok(None) };
+        let received = control.borrow_mut().receive(patience, &|| false);
+        let message = received.map_err(failed)?;
+        match message.number() {
+            0 => Ok(Some(message)),
+            super::wire::UNKNOWN_REQUEST => {
+                Err(failed(anyhow!("netperf: remote error 998: the server does not know this kind of test")))
+            }
+            errno => {
+                let text = io::Error::from_raw_os_error(errno).to_string();
+                // Without the number that Rust adds.
+                let text = text.split(" (os error").next().unwrap_or_default().to_owned();
+                Err(failed(anyhow!("netperf: remote error {errno}: {text}")))
+            }
+        }
+    }
+
+    /// Makes one iteration.
+    fn iterate(&mut self) -> Result<Round, Failure> {
+        let options = self.options;
+        let socket = self.data_socket().context("make the data socket").map_err(failed)?;
+        let buffers = BufferSizes::of(&socket).map_err(failed)?;
+        let mut rings = self.rings(buffers).map_err(failed)?;
+        let request = self.request(&socket);
+        if let Some(control) = &self.control {
+            control.borrow_mut().send(&request.encode()).map_err(failed)?;
+        }
+        let response = self.receive(PATIENCE)?.map(|message| OmniResponse::decode(&message));
+        let port = match &response {
+            Some(response) => u16::try_from(response.data_port).context("the server's data port").map_err(failed)?,
+            None => no_control_port(options),
+        };
+        let destination = self.destination.at(port);
+        self.wait_before_data();
+        let readings = self.usage.as_ref().map(Usage::read).transpose().map_err(failed)?;
+        let begin_ns = monotonic_ns();
+        let counters = Counters::default();
+        let mut latencies = self.keeps_latencies.then(Histogram::new);
+        let load = self.load(socket, destination, &mut rings, &counters, latencies.as_mut())?;
+        let elapsed = monotonic_ns().saturating_sub(begin_ns) as f64 / 1e9;
+        let cpu = match (&self.usage, readings) {
+            (Some(usage), Some(begin)) => Some(between(&begin, &usage.read().map_err(failed)?)),
+            _ => None,
+        };
+        let what = || format!("data connection to {}", NamedAddress::from(destination));
+        load.end.map_err(|error| failed(anyhow::Error::new(advised(error, options)).context(what())))?;
+        let seconds = match options.length {
+            Length::Seconds(seconds) => Duration::from_secs(seconds.into()),
+            Length::Units(_) => Duration::ZERO,
+        };
+        let results = self.receive(PATIENCE + seconds)?.map(|message| OmniResults::decode(&message));
+        let mut local = self.local_figures(&counters, &rings, buffers, load.buffers, &load.facts);
+        let mut remote = self.remote_figures(response.as_ref(), results.as_ref(), local.bytes_sent);
+        let transactions = counters.transactions.load(Ordering::Relaxed);
+        let (throughput, amount) = self.throughput(&local, &remote, transactions, elapsed);
+        let demand = |cpu: Option<&CpuShares>| cpu.map_or(-1.0, |cpu| service_demand(self.unit, cpu, amount, elapsed));
+        local.cpu = cpu;
+        remote.cpu = results.as_ref().filter(|_| options.cpu_usage.remote).map(|results| results.cpu);
+        let percent = |cpu: Option<&CpuShares>| cpu.map_or(-1.0, |cpu| cpu.busy.into());
+        let iteration = Iteration {
+            elapsed,
+            throughput,
+            local_cpu: percent(local.cpu.as_ref()),
+            remote_cpu: percent(remote.cpu.as_ref()),
+            local_demand: demand(local.cpu.as_ref()),
+            remote_demand: demand(remote.cpu.as_ref()),
+        };
+        Ok(Round {
+            iteration,
+            local,
+            remote,
+            source: load.source,
+            destination,
+            elapsed,
+            transactions,
+            facts: load.facts,
+            latencies,
+        })
+    }
+
+    /// What the result is in its unit, and the amount that CPU time is told by.
+    fn throughput(&self, local: &EndFigures, remote: &EndFigures, transactions: u64, elapsed: f64) -> (f64, f64) {
+        let local_bytes = (local.bytes_sent + local.bytes_received) as f64;
+        if self.unit.counts_transactions() && self.options.is_transactions() {
+            return (self.unit.rate(transactions as f64, elapsed), transactions as f64);
+        }
+        // What came is what was carried, whoever received it.
+        let carried = match self.options.direction.transmits {
+            true => (remote.bytes_sent + remote.bytes_received) as f64,
+            false => local_bytes,
+        };
+        (self.unit.rate(carried, elapsed), local_bytes)
+    }
+
+    /// `-s`, and not longer where the user stops it.
+    fn wait_before_data(&self) {
+        let until = monotonic_after(self.options.wait);
+        while monotonic_ns() < until && !self.cancel.is_cancelled() {
+            let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
+            std::thread::sleep(left.min(data::LOOK));
+        }
+    }
+
+    /// All iterations, and what the last one had.
+    fn figures(&self, rounds: &Rounds, last: Round) -> Figures<'a> {
+        let options = self.options;
+        let (mut local, mut remote) = (last.local, last.remote);
+        local.cpu_percent = rounds.mean(|iteration| iteration.local_cpu);
+        remote.cpu_percent = rounds.mean(|iteration| iteration.remote_cpu);
+        local.service_demand = rounds.mean(|iteration| iteration.local_demand);
+        remote.service_demand = rounds.mean(|iteration| iteration.remote_demand);
+        let confidence = options.confidence.as_ref();
+        let rate = if options.is_transactions() { last.transactions as f64 / last.elapsed } else { 0.0 };
+        let outstanding = if options.connects { 1.0 } else { 1.0 + f64::from(options.first_burst) };
+        let end = |address: SocketAddr| DataEnd {
+            host: NamedAddress::from(address).host(),
+            port: address.port(),
+            // AF_INET and AF_INET6 of Linux.
+            family: if address.is_ipv6() { 10 } else { 2 },
+        };
+        Figures {
+            options,
+            unit: self.unit,
+            local,
+            remote,
+            source: end(last.source),
+            destination: end(last.destination),
+            elapsed: rounds.mean(|iteration| iteration.elapsed),
+            throughput: rounds.mean(|iteration| iteration.throughput),
+            transaction_rate: rate,
+            round_trip: if rate > 0.0 { 1e6 / rate * outstanding } else { -1.0 },
+            iterations: rounds.count(),
+            widths: confidence.map(|confidence| rounds.widths(confidence)).unwrap_or_default(),
+            unconfident: confidence.is_some_and(|confidence| !rounds.is_confident(confidence)),
+            segment_size: last.facts.segment_size.map_or(-1, i64::from),
+            latencies: last.latencies,
+        }
+    }
+}
+
+/// Errors that an option of netperf can mend.
+fn advised(error: io::Error, options: &Options) -> io::Error {
+    let unreachable = matches!(error.kind(), io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable);
+    if unreachable && !options.routing_allowed() {
+        let why = format!("{error}: one-way datagrams leave a machine's own networks only with -R 1 (of the test)");
+        return io::Error::new(error.kind(), why);
+    }
+    error
+}
+
+/// Without a control connection the well-known services of RFC 862 to 864 are the other end.
+fn no_control_port(options: &Options) -> u16 {
+    const ECHO: u16 = 7;
+    const DISCARD: u16 = 9;
+    const CHARGEN: u16 = 19;
+    match options.data_port.remote {
+        0 if options.is_transactions() => ECHO,
+        0 if options.direction.transmits => DISCARD,
+        0 => CHARGEN,
+        port => port,
+    }
+}
+
+/// A port, or the name of a service that is one of netperf's.
+fn port_number(text: &str) -> Result<u16, Failure> {
+    text.parse().map_err(|_| failed(anyhow!("-p {text}: a port from 0 to 65535")))
+}

@@ -1,0 +1,173 @@
+//! What the server is asked for, and what each end was and did.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use socket2::Socket;
+
+use super::{Rings, Test};
+use crate::netperf::data::Counters;
+use crate::netperf::figures::EndFigures;
+use crate::netperf::options::Length;
+use crate::netperf::sockets::{BufferSizes, TransportFacts};
+use crate::netperf::usage::{METHOD, NO_METHOD};
+use crate::netperf::values::Ways;
+use crate::netperf::wire::{OmniRequest, OmniResponse, OmniResults, flag};
+
+impl Test<'_> {
+    /// What the server is asked for.
+    pub(super) fn request(&self, socket: &Socket) -> OmniRequest {
+        let options = self.options;
+        let asked = |value: Option<u32>| value.map_or(-1, |value| i32::try_from(value).unwrap_or(i32::MAX));
+        let mut flags = 0;
+        for (on, bit) in [
+            (options.no_delay, flag::NO_DELAY),
+            (options.connects, flag::CONNECT_TEST),
+            (options.cpu_usage.remote, flag::MEASURE_CPU),
+            (options.routing_allowed(), flag::ROUTING_ALLOWED),
+            (options.fast_open, flag::FASTOPEN),
+            (options.connected.remote, flag::USE_CONNECTED),
+            (options.defer_accept, flag::DEFER_ACCEPT),
+            (options.keep_whole, flag::MTU_DISCOVER),
+            (options.keep_alive, flag::KEEPALIVE),
+        ] {
+            flags |= if on { bit } else { 0 };
+        }
+        let bound = socket.local_addr().ok().and_then(|address| address.as_socket());
+        let bursts = options.bursts.remote;
+        OmniRequest {
+            cpu: options.cpu.remote.map_or(-1, |cpu| cpu as i32),
+            send_buffer: asked(options.buffer.remote.send),
+            send_size: asked(options.send_size.remote),
+            send_alignment: options.alignment.remote.send,
+            send_offset: options.offset.remote.send,
+            send_width: options.width.send,
+            request_size: asked(options.request),
+            receive_buffer: asked(options.buffer.remote.receive),
+            receive_size: asked(options.receive_size.remote),
+            receive_alignment: options.alignment.remote.receive,
+            receive_offset: options.offset.remote.receive,
+            receive_width: options.width.receive,
+            response_size: asked(options.response),
+            flags,
+            cpu_rate: 0.0,
+            length: match options.length {
+                Length::Seconds(seconds) => seconds as i32,
+                Length::Units(units) => -(units as i32),
+            },
+            dirty: [-1; 3],
+            data_port: options.data_port.remote.into(),
+            family: if self.destination.is_ipv6() { 6 } else { 4 },
+            socket_type: options.transport.socket_type().1,
+            protocol: options.transport.number(),
+            direction: options.direction.mirrored().number(),
+            client_port: bound.map_or(0, |address| address.port().into()),
+            burst_sends: bursts.map_or(0, |bursts| bursts.sends),
+            burst_us: bursts.map_or(0, |bursts| bursts.interval.as_micros() as u32),
+            client_address: bound.map(|address| address.ip()).filter(|ip| !ip.is_unspecified()),
+            server_address: options.data.remote.host.as_ref().map(|_| self.destination.ip()),
+            priority: asked(options.priority.remote),
+            type_of_service: options.type_of_service.remote.map_or(-1, i32::from),
+            congestion_control: options.congestion_control.remote.clone().unwrap_or_default(),
+            fill_file: options.fill_file.remote.as_ref().map_or_else(String::new, |path| path.display().to_string()),
+        }
+    }
+
+    pub(super) fn local_figures(
+        &self,
+        counters: &Counters,
+        rings: &Rings,
+        begin: BufferSizes,
+        end: BufferSizes,
+        facts: &TransportFacts,
+    ) -> EndFigures {
+        let options = self.options;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let end = if end == BufferSizes::default() { begin } else { end };
+        let sizes = |sizes: BufferSizes| Ways { send: sizes.send.into(), receive: sizes.receive.into() };
+        EndFigures {
+            buffer_asked: options.buffer.local,
+            buffer: sizes(begin),
+            buffer_end: sizes(end),
+            send_size: if options.direction.transmits { rings.send.size().into() } else { -1 },
+            receive_size: if options.direction.receives { rings.receive.size().into() } else { -1 },
+            width: Ways { send: rings.send.width(), receive: rings.receive.width() },
+            alignment: options.alignment.local,
+            offset: options.offset.local,
+            bytes_sent: read(&counters.sent_bytes),
+            bytes_received: read(&counters.received_bytes),
+            send_calls: read(&counters.send_calls),
+            receive_calls: read(&counters.receive_calls),
+            failed_sends: read(&counters.failed_sends),
+            cpu: None,
+            cpu_percent: -1.0,
+            service_demand: -1.0,
+            cpu_method: if options.cpu_usage.local { METHOD } else { NO_METHOD },
+            cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+            bound_to: options.cpu.local,
+            no_delay: options.no_delay,
+            cork: options.cork,
+            bursts: options.bursts.local,
+            priority: options.priority.local.map_or(-1, i64::from),
+            type_of_service: options.type_of_service.local.map_or(-1, i64::from),
+            congestion_control: facts.congestion_control.clone(),
+            fill_file: options.fill_file.local.as_ref().map_or_else(String::new, |path| path.display().to_string()),
+            retransmissions: facts.retransmissions.map_or(-1, i64::from),
+        }
+    }
+
+    /// Without a control connection the other end has received what was sent, as far as anybody knows.
+    pub(super) fn remote_figures(
+        &self,
+        response: Option<&OmniResponse>,
+        results: Option<&OmniResults>,
+        local_sent: u64,
+    ) -> EndFigures {
+        let options = self.options;
+        let (Some(response), Some(results)) = (response, results) else {
+            let unknown = Ways { send: -1, receive: -1 };
+            return EndFigures {
+                bytes_received: local_sent,
+                buffer: unknown,
+                buffer_end: unknown,
+                send_size: -1,
+                receive_size: -1,
+                cpu_percent: -1.0,
+                service_demand: -1.0,
+                cpu_method: NO_METHOD,
+                priority: -1,
+                type_of_service: -1,
+                retransmissions: -1,
+                ..EndFigures::default()
+            };
+        };
+        EndFigures {
+            buffer_asked: options.buffer.remote,
+            buffer: Ways { send: response.send_buffer.into(), receive: response.receive_buffer.into() },
+            buffer_end: Ways { send: results.send_buffer.into(), receive: results.receive_buffer.into() },
+            send_size: response.send_size.into(),
+            receive_size: response.receive_size.into(),
+            width: Ways { send: response.send_width, receive: response.receive_width },
+            alignment: options.alignment.remote,
+            offset: options.offset.remote,
+            bytes_sent: results.bytes_sent,
+            bytes_received: results.bytes_received,
+            send_calls: results.send_calls.into(),
+            receive_calls: results.receive_calls.into(),
+            failed_sends: results.failed_sends.into(),
+            cpu: None,
+            cpu_percent: -1.0,
+            service_demand: -1.0,
+            cpu_method: if options.cpu_usage.remote { results.cpu_method } else { NO_METHOD },
+            cpus: results.cpu.cpus,
+            bound_to: options.cpu.remote,
+            no_delay: response.flags & flag::NO_DELAY != 0,
+            cork: options.cork,
+            bursts: options.bursts.remote,
+            priority: response.priority.into(),
+            type_of_service: response.type_of_service.into(),
+            congestion_control: results.congestion_control.clone(),
+            fill_file: options.fill_file.remote.as_ref().map_or_else(String::new, |path| path.display().to_string()),
+            retransmissions: i64::from(results.retransmissions as i32),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The control connection, as netperf holds it.
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use rig_sys::socket::{self, ZonedAddress};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use super::options::DataAddress;
+use super::values::Family;
+use super::wire::{MESSAGE, Message};
+
+/// How long netperf waits for an answer, beside the time of the test.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+/// For the connection to come up.
+const CONNECT: Duration = Duration::from_secs(60);
+/// Between two looks whether the user wants to stop.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A control connection that is up.
+#[derive(Debug)]
+pub struct Control(TcpStream);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    #[error("netserver closed the control connection: its own output, or its log, may say why")]
+    Closed,
+    #[error("no answer on the control connection within {0:?}")]
+    Silent(Duration),
+    #[error("stopped by the user")]
+    Cancelled,
+    #[error("the control connection: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// The addresses of a host of one family, or of both, the first of which is asked first.
+///
+/// # Errors
+/// When there is none.
+pub fn addresses(host: &str, family: Family) -> Result<Vec<ZonedAddress>, String> {
+    let all = socket::resolve(host).map_err(|error| error.to_string())?;
+    let fits = |address: &ZonedAddress| match family {
+        Family::Unspecified => true,
+        Family::Inet => !address.is_ipv6(),
+        Family::Inet6 => address.is_ipv6(),
+    };
+    let fitting: Vec<_> = all.into_iter().filter(fits).collect();
+    if fitting.is_empty() { Err(format!("{host} has no address of family {family}")) } else { Ok(fitting) }
+}
+
+impl Control {
+    /// Connects to the first address that answers.
+    ///
+    /// # Errors
+    /// That of the last address.
+    pub fn open(to: &[ZonedAddress], port: u16, from: &DataAddress, from_port: u16) -> io::Result<Self> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "no address");
+        for address in to {
+            match Self::connect(address.at(port), from, from_port) {
+                Ok(control) => return Ok(control),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn connect(to: SocketAddr, from: &DataAddress, from_port: u16) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(to), Type::STREAM, None)?;
+        if from.host.is_some() || from_port != 0 {
+            let family = if to.is_ipv6() { Family::Inet6 } else { Family::Inet };
+            let any: IpAddr = super::sockets::any_of(to.ip());
+            let source = match &from.host {
+                Some(host) => addresses(host, family).map_err(io::Error::other)?[0].at(from_port),
+                None => SocketAddr::new(any, from_port),
+            };
+            socket.set_reuse_address(true)?;
+            socket.bind(&SockAddr::from(source))?;
+        }
+        socket.connect_timeout(&SockAddr::from(to), CONNECT)?;
+        socket.set_tcp_nodelay(true)?;
+        // A server whose machine has gone is noticed in the end.
+        socket.set_keepalive(true)?;
+        Ok(Self(socket.into()))
+    }
+
+    pub fn peer(&self) -> io::Result<SocketAddr> {
+        self.0.peer_addr()
+    }
+
+    pub fn send(&mut self, message: &Message) -> Result<(), ControlError> {
+        self.0.set_write_timeout(Some(PATIENCE))?;
+        Ok(self.0.write_all(message.as_bytes())?)
+    }
+
+    /// The next message whole. `is_cancelled` is asked every now and then.
+    ///
+    /// # Errors
+    /// When there is none within `patience`.
+    pub fn receive(&mut self, patience: Duration, is_cancelled: &dyn Fn() -> bool) -> Result<Message, ControlError> {
+        let (mut bytes, mut filled) = ([0; MESSAGE], 0);
+        let until = Instant::now() + patience;
+        self.0.set_read_timeout(Some(LOOK))?;
+        while filled < MESSAGE {
+            match self.0.read(&mut bytes[filled..]) {
+                Ok(0) => return Err(ControlError::Closed),
+                Ok(read) => filled += read,
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                    if is_cancelled() {
+                        return Err(ControlError::Cancelled);
+                    }
+                    if Instant::now() >= until {
+                        return Err(ControlError::Silent(patience));
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(ControlError::Closed),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Message::from_bytes(bytes))
+    }
+
+    /// Whether the server has closed its end, while no answer is due.
+    pub fn is_closed(&self) -> bool {
+        let look = || {
+            self.0.set_nonblocking(true)?;
+            let read = self.0.peek(&mut [0]);
+            self.0.set_nonblocking(false)?;
+            read
+        };
+        match look() {
+            Ok(read) => read == 0,
+            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
+        }
+    }
+
+    /// Says that nothing more comes, and waits for the server to say so too.
+    pub fn finish(mut self) {
+        // Whatever the server does now changes nothing.
+        let _ = self.0.shutdown(std::net::Shutdown::Write);
+        let _ = self.0.set_read_timeout(Some(Duration::from_secs(1)));
+        let _ = self.0.read(&mut [0; 64]);
+    }
+}
