@@ -25,6 +25,10 @@ pub const EXCUSED: &[AllowedSkip] = &[
         why: "a browser is a large package that nothing else needs; the page's markup and palette are checked without one",
     },
     AllowedSkip {
+        lack: Lack::Program("netperf"),
+        why: "Debian packages netperf outside of its main part; recorded exchanges are in netrig-tools' netperf/exchanges.toml",
+    },
+    AllowedSkip {
         lack: Lack::Program("ntttcp"),
         why: "no distribution packages ntttcp-for-linux; its recorded exchanges are played in tests/integration/ntttcp/recorded.rs",
     },

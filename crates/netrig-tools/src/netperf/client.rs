@@ -119,29 +119,32 @@ struct Rings {
 }
 
 impl<'a> Test<'a> {
+    /// Brings the control connection up, unless the test goes without one.
     fn prepare(options: &'a Options, cancel: &'a Cancel, selection: &Selection) -> Result<Self, Failure> {
-        let control_host = options.control.remote.host.as_deref().unwrap_or(match options.control.remote.family {
-            Family::Inet6 => "::1",
-            _ => "localhost",
-        });
-        let control_to =
-            addresses(control_host, options.control.remote.family).map_err(|error| failed(anyhow!(error)))?;
-        let mut control = None;
-        if !options.no_control {
-            let (port, from_port) = (port_number(&options.port.remote)?, port_number(&options.port.local)?);
-            let opened = Control::open(&control_to, port, &options.control.local, from_port);
-            let advice = || {
-                format!(
-                    "establish control: are you sure there is a netserver listening on {control_host} at port {port}?"
-                )
-            };
-            let mut opened = opened.with_context(advice).map_err(failed)?;
-            if let Some(passphrase) = &options.passphrase {
-                let phrase = Message::new(message::PASSPHRASE, 0).with_text(passphrase);
-                opened.send(&phrase).map_err(failed)?;
-            }
-            control = Some(RefCell::new(opened));
+        if options.no_control {
+            return Self::new(options, cancel, selection, None);
         }
+        let host = control_host(options);
+        let to = addresses(host, options.control.remote.family).map_err(|error| failed(anyhow!(error)))?;
+        let (port, from_port) = (port_number(&options.port.remote)?, port_number(&options.port.local)?);
+        let opened = Control::open(&to, port, &options.control.local, from_port);
+        let advice =
+            || format!("establish control: are you sure there is a netserver listening on {host} at port {port}?");
+        let mut control = opened.with_context(advice).map_err(failed)?;
+        if let Some(passphrase) = &options.passphrase {
+            let phrase = Message::new(message::PASSPHRASE, 0).with_text(passphrase);
+            control.send(&phrase).map_err(failed)?;
+        }
+        Self::new(options, cancel, selection, Some(control))
+    }
+
+    fn new(
+        options: &'a Options,
+        cancel: &'a Cancel,
+        selection: &Selection,
+        control: Option<Control>,
+    ) -> Result<Self, Failure> {
+        let control = control.map(RefCell::new);
         let host = options.data.remote.host.as_deref();
         let family = match (options.data.remote.family, options.control.remote.family) {
             (Family::Unspecified, of_control) => of_control,
@@ -152,7 +155,7 @@ impl<'a> Test<'a> {
             (None, Some(control)) if options.data.remote.family == Family::Unspecified => {
                 control.borrow().peer().map(ZonedAddress::from).map_err(failed)?
             }
-            _ => addresses(host.unwrap_or(control_host), family).map_err(|error| failed(anyhow!(error)))?[0],
+            _ => addresses(host.unwrap_or(control_host(options)), family).map_err(|error| failed(anyhow!(error)))?[0],
         };
         let any = ZonedAddress::from(SocketAddr::new(any_of(destination.ip()), 0));
         let from = options.data.local.host.as_deref().or(options.control.local.host.as_deref());
@@ -293,7 +296,7 @@ impl<'a> Test<'a> {
         let socket = self.data_socket().context("make the data socket").map_err(failed)?;
         let buffers = BufferSizes::of(&socket).map_err(failed)?;
         let mut rings = self.rings(buffers).map_err(failed)?;
-        let request = self.request(&socket);
+        let request = self.request(&socket, &rings);
         if let Some(control) = &self.control {
             control.borrow_mut().send(&request.encode()).map_err(failed)?;
         }
@@ -408,6 +411,14 @@ impl<'a> Test<'a> {
             latencies: last.latencies,
         }
     }
+}
+
+/// The machine of netserver: this one where nothing else is said.
+fn control_host(options: &Options) -> &str {
+    options.control.remote.host.as_deref().unwrap_or(match options.control.remote.family {
+        Family::Inet6 => "::1",
+        _ => "localhost",
+    })
 }
 
 /// Errors that an option of netperf can mend.

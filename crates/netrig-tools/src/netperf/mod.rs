@@ -17,6 +17,8 @@ mod interim;
 mod layouts;
 mod options;
 mod phase;
+#[cfg(test)]
+mod recorded;
 mod rounds;
 mod selectors;
 mod server;

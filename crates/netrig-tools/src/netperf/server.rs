@@ -146,7 +146,10 @@ impl From<io::Error> for Refusal {
             io::ErrorKind::AddrNotAvailable => Errno::ADDRNOTAVAIL,
             _ => Errno::IO,
         };
-        Self(error.raw_os_error().unwrap_or_else(|| of_kind.raw_os_error()))
+        // What a library has put into words has its number behind it.
+        let behind = error.get_ref().and_then(std::error::Error::source);
+        let behind = behind.and_then(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::raw_os_error);
+        Self(error.raw_os_error().or(behind).unwrap_or_else(|| of_kind.raw_os_error()))
     }
 }
 
@@ -302,11 +305,10 @@ impl End {
             keep_whole: request.flags & flag::MTU_DISCOVER != 0,
             ..SocketSettings::default()
         };
-        if let Ok(cpu) = u32::try_from(request.cpu) {
-            // Asked of this thread, which the test's is started by, so that a CPU that cannot be had is told before.
-            cpu::set_affinity(&[cpu]).map_err(|_| Errno::INVAL)?;
-        } else {
-            cpu::CpuSet::online().and_then(|all| all.apply()).unwrap_or_default();
+        if let Ok(cpu) = u32::try_from(request.cpu)
+            && !cpu::CpuSet::online().is_ok_and(|online| online.contains(cpu))
+        {
+            return Err(Errno::INVAL.into());
         }
         let domain = if ipv6 { Domain::IPV6 } else { Domain::IPV4 };
         let socket = settings.open(domain, transport)?;
@@ -390,7 +392,13 @@ impl End {
             abandoned = is_abandoned();
             if silent || timed_out || abandoned { Watch::Stops } else { Watch::GoesOn(deadline_ns) }
         };
-        let ended = carry(&stop, || self.move_data(&counters, &stop, connects), watch);
+        let work = || {
+            if let Ok(cpu) = u32::try_from(self.request.cpu) {
+                cpu::set_affinity(&[cpu]).map_err(io::Error::other)?;
+            }
+            self.move_data(&counters, &stop, connects)
+        };
+        let ended = carry(&stop, work, watch);
         let end_ns = monotonic_ns();
         let cpu = match (usage, readings) {
             (Some(usage), Some(begin)) => Some(between(&begin, &usage.read().map_err(io::Error::other)?)),
@@ -636,3 +644,6 @@ fn layouts(
     )?;
     Ok((send, receive))
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@ mod ipvsadm;
 mod lb;
 mod lb_e2e;
 mod machine;
+mod netperf;
 mod ntttcp;
 mod spread;
 mod stdio;

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use socket2::Socket;
 
 use super::{Rings, Test};
+use crate::netperf::buffers::Ring;
 use crate::netperf::data::Counters;
 use crate::netperf::figures::EndFigures;
 use crate::netperf::options::Length;
@@ -15,7 +16,7 @@ use crate::netperf::wire::{OmniRequest, OmniResponse, OmniResults, flag};
 
 impl Test<'_> {
     /// What the server is asked for.
-    pub(super) fn request(&self, socket: &Socket) -> OmniRequest {
+    pub(super) fn request(&self, socket: &Socket, rings: &Rings) -> OmniRequest {
         let options = self.options;
         let asked = |value: Option<u32>| value.map_or(-1, |value| i32::try_from(value).unwrap_or(i32::MAX));
         let mut flags = 0;
@@ -32,6 +33,8 @@ impl Test<'_> {
         ] {
             flags |= if on { bit } else { 0 };
         }
+        // netperf asks for rings as wide as its own.
+        let width = |used: bool, asked: u32, own: &Ring| if used { own.width() } else { asked };
         let bound = socket.local_addr().ok().and_then(|address| address.as_socket());
         let bursts = options.bursts.remote;
         OmniRequest {
@@ -40,13 +43,13 @@ impl Test<'_> {
             send_size: asked(options.send_size.remote),
             send_alignment: options.alignment.remote.send,
             send_offset: options.offset.remote.send,
-            send_width: options.width.send,
+            send_width: width(options.direction.transmits, options.width.send, &rings.send),
             request_size: asked(options.request),
             receive_buffer: asked(options.buffer.remote.receive),
             receive_size: asked(options.receive_size.remote),
             receive_alignment: options.alignment.remote.receive,
             receive_offset: options.offset.remote.receive,
-            receive_width: options.width.receive,
+            receive_width: width(options.direction.receives, options.width.receive, &rings.receive),
             response_size: asked(options.response),
             flags,
             cpu_rate: 0.0,
@@ -168,6 +171,55 @@ impl Test<'_> {
             congestion_control: results.congestion_control.clone(),
             fill_file: options.fill_file.remote.as_ref().map_or_else(String::new, |path| path.display().to_string()),
             retransmissions: i64::from(results.retransmissions as i32),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use rig_load::driver::Cancel;
+
+    use super::*;
+    use crate::netperf::command_line::parse;
+    use crate::netperf::layouts::Selection;
+    use crate::netperf::options::Request;
+    use crate::netperf::recorded::exchanges;
+
+    /// What differs between two runs of netperf itself: the port that it happens to have.
+    fn without_port(mut request: OmniRequest) -> OmniRequest {
+        request.client_port = 0;
+        request
+    }
+
+    #[test]
+    fn a_server_is_asked_as_netperf_asks_it() {
+        for exchange in exchanges() {
+            let line = format!("-H 127.0.0.1 {}", exchange.options.replace("10.9.0.1", "127.0.0.1"));
+            let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+            let Request::Test(options) = parse(&words).unwrap() else { panic!("{line}") };
+            let cancel = Cancel::new().unwrap();
+            let selection = Selection::of(&options).unwrap();
+            // A congestion control that this machine does not have is asked of the server all the same.
+            let unknown = exchange.options.contains("nonsense");
+            let options = crate::netperf::options::Options {
+                congestion_control: match unknown {
+                    true => crate::netperf::values::Sides { local: None, ..options.congestion_control.clone() },
+                    false => options.congestion_control.clone(),
+                },
+                ..*options
+            };
+            let test = Test::new(&options, &cancel, &selection, None).unwrap();
+            let socket = test.data_socket().unwrap();
+            let rings = test.rings(BufferSizes::of(&socket).unwrap()).unwrap();
+            let ours = test.request(&socket, &rings);
+            let mut theirs = OmniRequest::decode(&exchange.request);
+            assert_eq!(theirs.encode(), exchange.request, "{line}: every byte is known");
+            let explicit = theirs.server_address.is_some();
+            assert_eq!(explicit, line.contains("-- -d recv -H"), "{line}");
+            theirs.server_address = ours.server_address;
+            assert_eq!(without_port(ours), without_port(theirs), "{line}");
         }
     }
 }

@@ -3,5 +3,5 @@
 
 mod original;
 mod own;
-mod process;
+pub mod process;
 mod recorded;

@@ -1,0 +1,261 @@
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::super::ntttcp::process::{Process, until_listening};
+use super::super::world::{own, processes, until};
+use super::{HERE, PORT, give_addresses, netrig, numbers, run, server, value};
+
+const MESSAGE: usize = 656;
+
+fn connect() -> TcpStream {
+    let stream = TcpStream::connect(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
+fn message(kind: u32) -> [u8; MESSAGE] {
+    let mut message = [0; MESSAGE];
+    message[..4].copy_from_slice(&kind.to_be_bytes());
+    message[4..8].copy_from_slice(&(-1_i32).to_be_bytes());
+    message
+}
+
+#[test]
+fn each_test_has_its_rows() {
+    own(|| {
+        let _server = server(netrig("netserver"), "");
+        // Rows, and where in the last row but those below it the result stands.
+        for (options, rows, at) in [
+            ("-t TCP_STREAM -l 1", 1, 4),
+            ("-t TCP_STREAM -l 1 -c -C", 1, 4),
+            ("-t TCP_MAERTS -l 1", 1, 4),
+            ("-t TCP_SENDFILE -l 1", 1, 4),
+            ("-t TCP_RR -l 1", 2, 5),
+            ("-t TCP_RR -l 1 -- -b 4 -r 100,1000", 2, 5),
+            ("-t TCP_CRR -l 1", 2, 5),
+            ("-t TCP_CC -l 1", 2, 5),
+            ("-t UDP_STREAM -l 1 -- -m 1400", 2, 5),
+            ("-t UDP_STREAM -l 1 -b 1 -w 1ms -- -m 100", 2, 5),
+            ("-t UDP_RR -l 1 -c", 2, 5),
+            ("-t UDP_RR -l 1 -- -n -N -e 1", 2, 5),
+            ("-6 -t TCP_STREAM -l 1", 1, 4),
+            ("-6 -t UDP_RR -l 1", 2, 5),
+            ("-t TCP_STREAM -l -10000000", 1, 4),
+            ("-t TCP_MAERTS -l -10000000", 1, 4),
+            ("-t TCP_RR -l -1000", 2, 5),
+            ("-t TCP_CRR -l -100", 2, 5),
+        ] {
+            let host = if options.starts_with("-6") { "::1" } else { "127.0.0.1" };
+            let output = run(netrig("netperf"), &format!("-H {host} {options}")).succeeded();
+            let found = numbers(&output);
+            assert_eq!(found.len(), rows, "{options}: {output:#?}");
+            assert!(found[0][at] > 0.0, "{options}: {output:#?}");
+        }
+    });
+}
+
+#[test]
+fn selectors_agree_with_each_other() {
+    own(|| {
+        let _server = server(netrig("netserver"), "");
+        let list = "THROUGHPUT,THROUGHPUT_UNITS,DIRECTION,PROTOCOL,LOCAL_BYTES_SENT,REMOTE_BYTES_RECVD,LOCAL_SEND_SIZE,LOCAL_SEND_CALLS,\
+                    LOCAL_BYTES_RECVD,REMOTE_BYTES_SENT,TRANSPORT_MSS,LOCAL_CONG_CONTROL,REMOTE_CONG_CONTROL,P99_LATENCY,MIN_LATENCY,\
+                    MAX_LATENCY,LOCAL_SOCKET_TOS,REMOTE_SOCKET_TOS";
+        let of = |options: &str| {
+            let (global, test) = options.split_once(" -- ").unwrap_or((options, ""));
+            run(netrig("netperf"), &format!("-H 127.0.0.1 -P 0 {global} -- {test} -k {list}")).succeeded()
+        };
+        let stream = of("-t TCP_STREAM -l 1 -Y CS1,EF -- -m 1000 -K reno,reno");
+        assert_eq!(value(&stream, "LOCAL_BYTES_SENT"), value(&stream, "REMOTE_BYTES_RECVD"));
+        assert_eq!((value(&stream, "LOCAL_SEND_SIZE"), value(&stream, "DIRECTION")), ("1000", "Send"));
+        assert_eq!((value(&stream, "LOCAL_CONG_CONTROL"), value(&stream, "REMOTE_CONG_CONTROL")), ("reno", "reno"));
+        assert_eq!((value(&stream, "LOCAL_SOCKET_TOS"), value(&stream, "REMOTE_SOCKET_TOS")), ("0x20", "0xb8"));
+        let latency = |name: &str| -> i64 { value(&stream, name).parse().unwrap() };
+        assert!(latency("MIN_LATENCY") <= latency("P99_LATENCY") && latency("P99_LATENCY") <= latency("MAX_LATENCY"), "{stream:#?}");
+        let datagrams = of("-t UDP_STREAM -l 1 -b 1 -w 10ms -- -m 1000");
+        let counted = |name: &str| -> u64 { value(&datagrams, name).parse().unwrap() };
+        assert_eq!(counted("LOCAL_BYTES_SENT"), 1000 * counted("LOCAL_SEND_CALLS"));
+        assert!(counted("LOCAL_SEND_CALLS") <= 101, "one each 10 ms: {datagrams:#?}");
+        let transactions = of("-t UDP_RR -l 1 -- -r 10,20");
+        let counted = |name: &str| -> u64 { value(&transactions, name).parse().unwrap() };
+        assert_eq!(counted("LOCAL_BYTES_SENT") * 2, counted("REMOTE_BYTES_SENT"), "{transactions:#?}");
+        assert_eq!(value(&transactions, "THROUGHPUT_UNITS"), "Trans/s");
+    });
+}
+
+#[test]
+fn interim_results_come_between() {
+    own(|| {
+        let _server = server(netrig("netserver"), "");
+        let keys = run(netrig("netperf"), "-H 127.0.0.1 -P 0 -l 1 -D -0.20 -t TCP_MAERTS -- -k THROUGHPUT").succeeded();
+        for part in ["INTERIM_RESULT", "UNITS", "INTERVAL", "ENDING"] {
+            assert!(keys.out.contains(&format!("NETPERF_{part}[1]=")), "{keys:#?}");
+        }
+        assert!(keys.out.lines().last().unwrap().starts_with("THROUGHPUT="), "{keys:#?}");
+        let text = run(netrig("netperf"), "-H 127.0.0.1 -l 1 -D 0.3 -t TCP_RR").succeeded();
+        assert!(text.out.lines().filter(|line| line.starts_with("Interim result: ") && line.contains(" Trans/s over ")).count() >= 2);
+    });
+}
+
+#[test]
+fn the_confidence_loop_makes_its_rounds() {
+    own(|| {
+        let _server = server(netrig("netserver"), "");
+        let list = "-- -k CONFIDENCE_ITERATION,CONFIDENCE_LEVEL,CONFIDENCE_INTERVAL";
+        let wide = run(netrig("netperf"), &format!("-H 127.0.0.1 -P 0 -l 1 -t TCP_RR -I 95,1000 -i 5,3 {list}")).succeeded();
+        assert_eq!(value(&wide, "CONFIDENCE_ITERATION"), "3");
+        assert_eq!(value(&wide, "CONFIDENCE_INTERVAL"), "1000.000000");
+        let narrow = run(netrig("netperf"), "-H 127.0.0.1 -l 1 -t TCP_RR -I 99,0.0001 -i 3").succeeded();
+        assert!(narrow.out.contains("!!! Desired confidence was not achieved"), "{narrow:#?}");
+    });
+}
+
+#[test]
+fn a_server_in_the_background_listens_when_its_starter_ends() {
+    own(|| {
+        give_addresses();
+        let started = run(netrig("netserver"), "").succeeded();
+        assert_eq!(started.out, "Starting netserver with host 'IN(6)ADDR_ANY' port '12865' and family AF_UNSPEC\n");
+        for host in HERE {
+            run(netrig("netperf"), &format!("-H {host} -t TCP_RR -l -10")).succeeded();
+        }
+        let again = run(netrig("netserver"), "");
+        assert_eq!(again.status, Some(255), "{again:#?}");
+        assert!(again.err.contains("is a netserver running already?"), "{again:#?}");
+        let [one] = &processes()[..] else { panic!("{:?}", processes()) };
+        kill_process(Pid::from_raw(one.pid as i32).unwrap(), Signal::TERM).unwrap();
+        assert!(until(Duration::from_secs(20), || processes().is_empty().then_some(())).is_some(), "SIGTERM ends it");
+    });
+}
+
+#[test]
+fn a_passphrase_is_asked_for_and_a_wrong_one_hears_nothing() {
+    own(|| {
+        let _server = server(netrig("netserver"), "-Z secret");
+        run(netrig("netperf"), "-H 127.0.0.1 -Z secret -t TCP_RR -l -10").succeeded();
+        for wrong in ["-Z sesame", ""] {
+            let output = run(netrig("netperf"), &format!("-H 127.0.0.1 {wrong} -t TCP_RR -l -10"));
+            assert_eq!(output.status, Some(255), "{output:#?}");
+            assert!(output.err.contains("netserver closed the control connection"), "{output:#?}");
+        }
+    });
+}
+
+#[test]
+fn failures_say_why() {
+    own(|| {
+        for (options, said) in [
+            ("-H 127.0.0.1 -p 1", "are you sure there is a netserver listening on 127.0.0.1 at port 1?"),
+            ("-H 127.0.0.1 -6", "no address of family AF_INET6"),
+            ("-t NONSENSE", "is unknown to this netperf"),
+            ("-T 4095", "-T 4095"),
+        ] {
+            let output = run(netrig("netperf"), options);
+            assert_eq!(output.status, Some(255), "{options}: {output:#?}");
+            assert!(output.err.contains(said), "{options}: {output:#?}");
+        }
+        let usage = run(netrig("netperf"), "-0");
+        assert_eq!(usage.status, Some(1));
+        assert!(usage.err.contains("netperf: invalid option -- '0'"), "{usage:#?}");
+        let _server = server(netrig("netserver"), "");
+        for (options, said) in [
+            ("-- -K reno,nonsense", "remote error 2: No such file or directory"),
+            ("-F /dev/zero,/etc/shadow", "remote error 1: Operation not permitted"),
+            ("-T ,4000", "remote error 22: Invalid argument"),
+            ("-F /no/such/file", "read /no/such/file"),
+        ] {
+            let output = run(netrig("netperf"), &format!("-H 127.0.0.1 -l 1 {options}"));
+            assert_eq!(output.status, Some(255), "{options}: {output:#?}");
+            assert!(output.err.contains(said), "{options}: {output:#?}");
+        }
+    });
+}
+
+/// Clients that say nothing, half of something, or nonsense are no matter for others, and one that is killed leaves nothing.
+#[test]
+fn odd_clients_harm_nobody() {
+    own(|| {
+        let server = server(netrig("netserver"), "");
+        let silent: Vec<TcpStream> = (0..300).map(|_| connect()).collect();
+        let halves: Vec<TcpStream> = (0..300)
+            .map(|_| {
+                let mut stream = connect();
+                stream.write_all(&message(97)[..300]).unwrap();
+                stream
+            })
+            .collect();
+        let mut odd = connect();
+        odd.write_all(&message(10)).unwrap();
+        let mut answer = [0; MESSAGE];
+        odd.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[4..8], 998_u32.to_be_bytes(), "a test of before omni");
+        odd.write_all(&message(1)).unwrap();
+        odd.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[..4], 3_u32.to_be_bytes(), "debugging is answered");
+        odd.write_all(&message(97)).unwrap();
+        odd.read_exact(&mut answer).unwrap();
+        assert_ne!(answer[4..8], [0; 4], "a test without a protocol");
+        let output = run(netrig("netperf"), "-H 127.0.0.1 -t TCP_RR -l 1").succeeded();
+        assert!(numbers(&output)[0][5] > 0.0, "{output:#?}");
+        drop((silent, halves, odd));
+        let threads = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().count();
+        let pid = server.0.as_ref().unwrap().id();
+        let client = Process::start(&mut netrig("netperf"), "-H 127.0.0.1 -t TCP_RR -l 60", Path::new("/"));
+        assert!(until(Duration::from_secs(30), || (threads(pid) > 1).then_some(())).is_some(), "a client is served");
+        thread::sleep(Duration::from_millis(300));
+        drop(client);
+        assert!(until(Duration::from_secs(30), || (threads(pid) == 1).then_some(())).is_some(), "all clients have gone");
+    });
+}
+
+#[test]
+fn a_server_that_goes_ends_the_test() {
+    own(|| {
+        let server = server(netrig("netserver"), "");
+        let begin = Instant::now();
+        let client = Process::start(&mut netrig("netperf"), "-H 127.0.0.1 -t UDP_STREAM -l 50", Path::new("/"));
+        thread::sleep(Duration::from_millis(700));
+        drop(server);
+        let output = client.end();
+        assert_eq!(output.status, Some(255), "{output:#?}");
+        assert!(output.err.contains("closed the control connection"), "{output:#?}");
+        assert!(begin.elapsed() < Duration::from_secs(40), "the test was not waited for");
+    });
+}
+
+/// An interrupted test says what it has found so far.
+#[test]
+fn ctrl_c_ends_a_test_with_its_result() {
+    own(|| {
+        let _server = server(netrig("netserver"), "");
+        let client = Process::start(&mut netrig("netperf"), "-H 127.0.0.1 -P 0 -l 0", Path::new("/"));
+        thread::sleep(Duration::from_secs(1));
+        client.interrupt();
+        let output = client.end().succeeded();
+        assert!(numbers(&output)[0][4] > 0.0, "{output:#?}");
+    });
+}
+
+/// What datagrams come from others does not begin a test of datagrams, and is not answered.
+#[test]
+fn datagrams_of_others_are_not_answered() {
+    own(|| {
+        give_addresses();
+        let _server = server(netrig("netserver"), "");
+        let client = Process::start(&mut netrig("netperf"), "-H 127.0.0.1 -t UDP_RR -l 2 -- -P ,5999", Path::new("/"));
+        let stranger = std::net::UdpSocket::bind((HERE[0], 0)).unwrap();
+        stranger.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let until = Instant::now() + Duration::from_secs(1);
+        while Instant::now() < until {
+            let _ = stranger.send_to(b"x", "127.0.0.1:5999");
+            assert!(stranger.recv(&mut [0; 10]).is_err(), "nothing comes back");
+        }
+        assert!(numbers(&client.end().succeeded())[0][5] > 0.0);
+        until_listening(PORT);
+    });
+}
