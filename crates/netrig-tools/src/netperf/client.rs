@@ -45,6 +45,10 @@ pub fn run(options: &Options, cancel: &Cancel) -> Result<(), Failure> {
         streams::tell(format!("netperf: '{name}' is no selector and has no column: -k '?' names them all"));
     }
     if let Some(cpu) = options.cpu.local {
+        let online = cpu::CpuSet::online().map_err(failed)?;
+        if !online.contains(cpu) {
+            return Err(failed(anyhow!("-T {cpu}: this machine has no CPU {cpu}; it has {online}")));
+        }
         cpu::set_affinity(&[cpu]).map_err(|error| failed(anyhow!("-T {cpu}: {error}")))?;
     }
     let mut test = Test::prepare(options, cancel, &selection)?;

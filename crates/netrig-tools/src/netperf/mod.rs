@@ -100,6 +100,25 @@ pub fn execute_netperf(arguments: &[OsString]) -> Result<Exit, Failure> {
     }
 }
 
+/// What fuzzing plays: a control message as each of its kinds, and its text as a command line.
+///
+/// # Panics
+/// Where a message is not what it is written back as.
+pub fn fuzz(data: &[u8]) {
+    let mut bytes = [0; wire::MESSAGE];
+    let length = data.len().min(bytes.len());
+    bytes[..length].copy_from_slice(&data[..length]);
+    let message = wire::Message::from_bytes(bytes);
+    let request = wire::OmniRequest::decode(&message);
+    assert_eq!(wire::OmniRequest::decode(&request.encode()).length, request.length, "a request is what it was");
+    server::fuzz(&request);
+    let _ = (wire::OmniResponse::decode(&message), wire::OmniResults::decode(&message), message.text());
+    let words: Vec<OsString> = String::from_utf8_lossy(data).split_whitespace().map(OsString::from).collect();
+    if let Ok(Request::Test(options)) = command_line::parse(&words) {
+        assert!(options.request.is_some() == (options.direction.transmits && options.direction.receives));
+    }
+}
+
 /// A UUID of random bytes (RFC 9562, 5.4).
 fn uuid() -> io::Result<String> {
     let mut bytes = [0_u8; 16];

@@ -645,5 +645,13 @@ fn layouts(
     Ok((send, receive))
 }
 
+/// Rings of whatever a client asks for have a bound.
+pub fn fuzz(request: &OmniRequest) {
+    let Some(transport) = Transport::of_number(request.protocol) else { return };
+    if let Ok((send, receive)) = layouts(request, transport, BufferSizes { send: 16_384, receive: 131_072 }) {
+        assert!(send.memory() <= LARGEST_BUFFERS && receive.memory() <= LARGEST_BUFFERS);
+    }
+}
+
 #[cfg(test)]
 mod tests;

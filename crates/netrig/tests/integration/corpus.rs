@@ -80,6 +80,11 @@ fn ntttcp() {
 }
 
 #[test]
+fn netperf() {
+    replay("netperf", netrig_tools::netperf::fuzz);
+}
+
+#[test]
 fn dperf() {
     replay("dperf", netrig_tools::dperf::fuzz);
 }
