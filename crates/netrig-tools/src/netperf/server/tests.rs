@@ -45,7 +45,8 @@ fn recorded_clients_are_answered_as_netserver_did() {
 #[test]
 fn what_a_client_may_not_ask_for_is_an_errno() {
     let good = OmniRequest::decode(&exchanges()[0].request);
-    let cases: [(&str, fn(&mut OmniRequest), Errno); 8] = [
+    type Change = fn(&mut OmniRequest);
+    let cases: [(&str, Change, Errno); 8] = [
         ("a file of the server's", |r| r.fill_file = "/etc/shadow".into(), Errno::PERM),
         ("no protocol", |r| r.protocol = 255, Errno::PROTONOSUPPORT),
         ("neither way", |r| r.direction = 0, Errno::INVAL),
