@@ -278,3 +278,50 @@ fn datagrams_of_others_are_not_answered() {
         until_listening(PORT);
     });
 }
+
+/// What programs that drive netperf say to it, and how they read what it says.
+#[test]
+fn drivers_find_what_they_look_for() {
+    own(|| {
+        let _server = server(netrig("netserver"), "");
+        // Kubernetes' perf-tests: three whole numbers, a word and the rate, wherever that comes first.
+        let plain = run(netrig("netperf"), "-H 127.0.0.1 -l 1").succeeded();
+        let tokens: Vec<&str> = plain.out.split_whitespace().collect();
+        let is_row = |five: &&[&str]| five[..3].iter().all(|word| word.bytes().all(|byte| byte.is_ascii_digit()));
+        let row = tokens.windows(5).find(is_row).unwrap_or_else(|| panic!("{plain:#?}"));
+        assert_eq!(row[4].parse::<f64>().ok(), Some(numbers(&plain)[0][4]), "{plain:#?}");
+        // cilium: one line that begins with a digit, of nine values, the last of them a unit.
+        let list = "MIN_LATENCY,MEAN_LATENCY,MAX_LATENCY,P50_LATENCY,P90_LATENCY,P99_LATENCY,TRANSACTION_RATE,THROUGHPUT,THROUGHPUT_UNITS";
+        for (test, unit) in [
+            ("TCP_STREAM", "10^6bits/s"),
+            ("UDP_STREAM", "10^6bits/s"),
+            ("TCP_RR", "Trans/s"),
+            ("UDP_RR", "Trans/s"),
+            ("TCP_CRR", "Trans/s"),
+        ] {
+            let said =
+                run(netrig("netperf"), &format!("-H 127.0.0.1 -l 1s -t {test} -- -R 1 -m 1024 -o {list}")).succeeded();
+            let rows: Vec<&str> =
+                said.out.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit())).collect();
+            let [row] = rows[..] else { panic!("{test}: {said:#?}") };
+            let values: Vec<&str> = row.split(',').collect();
+            assert_eq!((values.len(), values[8]), (9, unit), "{test}: {said:#?}");
+            let number = |at: usize| values[at].parse::<f64>().unwrap();
+            assert!(
+                number(7) > 0.0 && number(0) <= number(3) && number(3) <= number(5) && number(5) <= number(2),
+                "{test}: {said:#?}"
+            );
+        }
+        // PerfKitBenchmarker: the banner, a line of names, and one of values for them.
+        let list =
+            "THROUGHPUT,THROUGHPUT_UNITS,P50_LATENCY,P99_LATENCY,STDDEV_LATENCY,CONFIDENCE_ITERATION,THROUGHPUT_CONFID";
+        let table = run(netrig("netperf"), &format!("-p 12865 -j -t TCP_RR -H 127.0.0.1 -l 1 -- -P ,5001 -o {list}"))
+            .succeeded();
+        let lines: Vec<&str> = table.out.lines().collect();
+        assert_eq!(lines.len(), 3, "{table:#?}");
+        let names = "Throughput,Throughput Units,50th Percentile Latency Microseconds,99th Percentile Latency Microseconds,Stddev Latency \
+                     Microseconds,Confidence Iterations Run,Throughput Confidence Width (%)";
+        assert_eq!(lines[1], names);
+        assert_eq!(lines[2].split(',').count(), 7);
+    });
+}
