@@ -7,6 +7,7 @@
 
 pub mod counters;
 pub mod dperf;
+pub mod iperf3;
 pub mod netperf;
 pub mod ntttcp;
 pub mod test_run;

@@ -105,7 +105,7 @@ enum Command {
         all: bool,
     },
     /// JSON Schemas of suite files and of what netrig writes
-    #[command(after_help = examples::SCHEMA)]
+    #[command(hide = true, after_help = examples::SCHEMA)]
     Schema {
         /// Which one, e.g. `suite`; without it, what there is
         name: Option<String>,
@@ -223,6 +223,16 @@ enum Command {
     /// A link named `netserver` to this program does the same. `netrig netserver -h` lists the options.
     #[command(disable_help_flag = true, hide = true)]
     Netserver {
+        /// The original's options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+        arguments: Vec<OsString>,
+    },
+    /// iperf3: its command line, layouts and protocol, client and server
+    ///
+    /// With any client or server from 3.12 to 3.21. A link named `iperf3` to this program does the same. `netrig iperf3 -h` lists the
+    /// options.
+    #[command(disable_help_flag = true)]
+    Iperf3 {
         /// The original's options
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
         arguments: Vec<OsString>,
@@ -353,6 +363,7 @@ impl Cli {
             Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::ProgramName::Plain).execute(&arguments),
             Command::Netperf { arguments } => netperf::execute_netperf(&arguments),
             Command::Netserver { arguments } => netperf::execute_netserver(&arguments),
+            Command::Iperf3 { arguments } => Tool::Iperf3.execute(&arguments),
             Command::Dperf(options) => dperf::execute(&options),
             Command::Lb { arguments } => netrig_lb::command::execute(&arguments),
             Command::Vrouter { arguments } => netrig_vrouter::command::execute(&arguments),

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use netrig_tools::{dperf, netperf, ntttcp};
+use netrig_tools::{dperf, iperf3, netperf, ntttcp};
 use rig_cli::exit::{Exit, Failure};
 
 /// The tool that the program was called as.
@@ -13,6 +13,7 @@ pub enum Tool {
     Dperf,
     Netperf,
     Netserver,
+    Iperf3,
     Ipvsadm,
     /// A listing of the overlay router.
     Vrouter(&'static str),
@@ -29,6 +30,7 @@ impl Tool {
             "dperf" => Some(Self::Dperf),
             "netperf" => Some(Self::Netperf),
             "netserver" => Some(Self::Netserver),
+            "iperf3" => Some(Self::Iperf3),
             "ipvsadm" => Some(Self::Ipvsadm),
             name => {
                 let listing = VROUTER.iter().find(|known| **known == name).map(|known| Self::Vrouter(known));
@@ -44,6 +46,7 @@ impl Tool {
             Self::Dperf => dperf::execute_as_dperf(arguments),
             Self::Netperf => netperf::execute_netperf(arguments),
             Self::Netserver => netperf::execute_netserver(arguments),
+            Self::Iperf3 => iperf3::execute(arguments),
             // Without arguments ipvsadm lists; a word is a command of `netrig lb`.
             Self::Ipvsadm if netrig_lb::command::is_command(arguments) => netrig_lb::command::execute(arguments),
             Self::Ipvsadm => netrig_lb::ipvsadm::execute(arguments),
@@ -70,6 +73,7 @@ mod tests {
             ("/usr/bin/dperf", Some(Tool::Dperf)),
             ("/usr/bin/netperf", Some(Tool::Netperf)),
             ("netserver", Some(Tool::Netserver)),
+            ("/usr/bin/iperf3", Some(Tool::Iperf3)),
             ("/sbin/ipvsadm", Some(Tool::Ipvsadm)),
             ("ipvsadm-save", None),
             ("/usr/bin/vif", Some(Tool::Vrouter("vif"))),

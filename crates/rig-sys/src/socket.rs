@@ -9,6 +9,7 @@ use rustix::net::sockopt;
 use crate::error::{Error, ErrorContext, Result};
 
 mod datagram;
+mod flow_label;
 mod interface;
 mod option;
 mod timestamp;
@@ -18,6 +19,7 @@ mod zone;
 pub use self::datagram::{
     Arrived, LONGEST_MESSAGE, ReceiveBatch, SendBatch, set_coalescing, set_pacing_rate, set_segment_size,
 };
+pub use self::flow_label::lease_flow_label;
 pub use self::interface::interface_of;
 pub(crate) use self::option::set_option;
 pub use self::option::{
@@ -114,6 +116,17 @@ pub fn congestion_controls() -> Result<Vec<String>> {
     Ok(text.split_whitespace().map(str::to_owned).collect())
 }
 
+/// linux/in.h
+const IP_PMTUDISC_DO: libc::c_int = 2;
+
+/// Has IPv4 datagrams over `socket` leave with the flag "don't fragment", whatever is known of the path (IP_MTU_DISCOVER, ip(7)).
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn forbid_fragments(socket: impl AsFd) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &IP_PMTUDISC_DO)
+}
+
 /// `struct tcp_info` of linux/tcp.h. An older kernel knows fewer fields and leaves the rest zero.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
@@ -169,6 +182,12 @@ pub struct TcpInfo {
     pub delivered_ce: u32,
     pub bytes_sent: u64,
     pub bytes_retransmitted: u64,
+    pub duplicate_sacks: u32,
+    /// Times that packets were found to have come out of order.
+    pub reordering_events: u32,
+    pub received_out_of_order: u32,
+    /// The peer's window, bytes: from Linux 5.4 on.
+    pub send_window: u32,
 }
 
 /// TCP_INFO of a socket.

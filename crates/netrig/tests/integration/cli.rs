@@ -551,6 +551,7 @@ fn shells_and_manuals_know_the_commands_of_services_too() {
         ("netrig-vrouter-flow.1", "flow"),
         ("dperf.1", "search"),
         ("ntttcp.1", "duration"),
+        ("iperf3.1", "bidir"),
         ("ipvsadm.8", "SCHEDULER"),
     ] {
         let text = fs::read_to_string(home.path().join("pages").join(page)).unwrap();

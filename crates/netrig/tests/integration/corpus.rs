@@ -85,6 +85,11 @@ fn netperf() {
 }
 
 #[test]
+fn iperf3() {
+    replay("iperf3", netrig_tools::iperf3::control::fuzz);
+}
+
+#[test]
 fn dperf() {
     replay("dperf", netrig_tools::dperf::fuzz);
 }

@@ -9,6 +9,7 @@ mod corpus;
 mod doctor;
 mod dperf;
 mod ends;
+mod iperf3;
 mod ipvsadm;
 mod lb;
 mod lb_e2e;

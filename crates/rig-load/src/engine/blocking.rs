@@ -12,6 +12,8 @@ pub(super) struct Sender<P> {
     /// The most that one push sends.
     pub(super) message: usize,
     pub(super) throttle: Option<u64>,
+    /// Pushes that follow each other whenever the rate allows one.
+    pub(super) burst: u32,
 }
 
 #[derive(Debug)]
@@ -29,16 +31,20 @@ impl<P: SendMethod> Engine for Sender<P> {
             {
                 break;
             }
-            match self.push.push(connection) {
-                Ok(bytes) => {
-                    connection.tally.add(bytes);
-                    if let Some(pace) = &mut pace {
-                        pace.spend(bytes);
+            for _ in 0..self.burst {
+                match self.push.push(connection) {
+                    Ok(bytes) => {
+                        connection.tally.add(bytes);
+                        if let Some(pace) = &mut pace {
+                            pace.spend(bytes);
+                        }
                     }
+                    // A zero-copy send asks to be repeated when too many wait for their completion.
+                    Err(Errno::INTR | Errno::AGAIN) => {}
+                    // The end of what there was to send.
+                    Err(Errno::CANCELED) => return Ok(()),
+                    Err(errno) => return send_ended(connection, progress, errno),
                 }
-                // A zero-copy send asks to be repeated when too many wait for their completion.
-                Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(errno) => return send_ended(connection, progress, errno),
             }
         }
         Ok(())

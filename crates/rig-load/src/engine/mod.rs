@@ -9,6 +9,7 @@ mod modes;
 mod pace;
 mod ready;
 mod recent;
+pub(crate) mod sequenced;
 mod splice;
 pub(crate) mod transactions;
 mod uring;
@@ -22,8 +23,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rig_sys::clock::monotonic_ns;
 use rustix::io::Errno;
 
+pub(crate) use self::modes::SharedBudget;
+use self::modes::{Budgeted, CopyOut, Datagrams, DiscardIn, FileOut, QuotaSend, SendMethod, ZeroCopyOut};
 pub(crate) use self::modes::{CopyIn, ReceiveMethod};
-use self::modes::{CopyOut, Datagrams, DiscardIn, FileOut, QuotaSend, SendMethod, ZeroCopyOut};
 pub(crate) use self::recent::{RecentLatencies, Snapshot};
 use self::splice::SpliceOut;
 use crate::command::{Command, CommandAction};
@@ -461,7 +463,7 @@ pub(crate) fn deep_receiver(
 fn sender(stream: &TcpStream, push: impl SendMethod + 'static) -> Box<dyn Engine> {
     let (message, throttle) = (stream.message as usize, stream.throttle);
     match stream.connections {
-        1 => Box::new(blocking::Sender { push, message, throttle }),
+        1 => Box::new(blocking::Sender { push, message, throttle, burst: 1 }),
         _ => Box::new(ready::Sender { push, message, throttle }),
     }
 }
@@ -470,6 +472,79 @@ fn receiver(stream: &TcpStream, pull: impl ReceiveMethod + 'static) -> Box<dyn E
     match stream.connections {
         1 => Box::new(blocking::Receiver { pull }),
         _ => Box::new(ready::Receiver { pull }),
+    }
+}
+
+/// One stream of bytes over a connection of its own, as an embedded end that was given the connection has it.
+#[derive(Debug, Clone)]
+pub(crate) struct GivenStream {
+    /// What is sent, again and again; as many bytes are asked of one receive.
+    pub(crate) payload: Arc<[u8]>,
+    /// Of sending: sendfile(2) instead of send(2).
+    pub(crate) from_file: bool,
+    /// Of receiving: the kernel throws the payload away.
+    pub(crate) discard: bool,
+    /// Bytes per second.
+    pub(crate) rate: Option<u64>,
+    /// Messages that leave together whenever the rate allows one.
+    pub(crate) burst: u32,
+    pub(crate) budget: Option<SharedBudget>,
+}
+
+impl GivenStream {
+    pub(crate) fn sender(self) -> Result<Box<dyn Engine>, ThreadFailure> {
+        if self.from_file {
+            let push = FileOut::holding(&self.payload)?;
+            Ok(self.pushing(push))
+        } else {
+            let push = CopyOut::holding(&self.payload);
+            Ok(self.pushing(push))
+        }
+    }
+
+    fn pushing(self, push: impl SendMethod + 'static) -> Box<dyn Engine> {
+        let (message, throttle, burst) = (self.payload.len(), self.rate, self.burst.max(1));
+        match self.budget {
+            None => Box::new(blocking::Sender { push, message, throttle, burst }),
+            Some(budget) => {
+                let push = Budgeted { push, budget, message };
+                Box::new(blocking::Sender { push, message, throttle, burst })
+            }
+        }
+    }
+
+    pub(crate) fn receiver(&self) -> Box<dyn Engine> {
+        let message = self.payload.len();
+        if self.discard {
+            Box::new(blocking::Receiver { pull: DiscardIn::new(message) })
+        } else {
+            Box::new(blocking::Receiver { pull: CopyIn::new(message) })
+        }
+    }
+}
+
+/// Numbered datagrams over a socket of their own.
+#[derive(Debug, Clone)]
+pub(crate) struct GivenDatagrams {
+    /// Of each datagram, time and number included.
+    pub(crate) payload: Arc<[u8]>,
+    /// Numbers of 64 bits.
+    pub(crate) wide: bool,
+    pub(crate) discard: bool,
+    pub(crate) rate: Option<u64>,
+    pub(crate) burst: Option<u32>,
+    pub(crate) budget: Option<SharedBudget>,
+}
+
+impl GivenDatagrams {
+    pub(crate) fn sender(self) -> Box<dyn Engine> {
+        let Self { payload, wide, rate, burst, budget, .. } = self;
+        Box::new(sequenced::Sender { payload: payload.to_vec(), wide, rate, burst, budget })
+    }
+
+    pub(crate) fn receiver(&self, tracker: Arc<sequenced::track::SharedTracker>) -> Box<dyn Engine> {
+        let Self { payload, wide, discard, .. } = self;
+        Box::new(sequenced::Receiver { length: payload.len(), wide: *wide, discard: *discard, tracker })
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rig_sys::socket;
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
@@ -28,6 +30,13 @@ impl Buffer {
         let start = bytes.as_ptr().align_offset(PAGE).min(PAGE);
         fill(&mut bytes[start..]);
         Self { bytes, start, length }
+    }
+
+    /// One that holds `payload`.
+    fn holding(payload: &[u8]) -> Self {
+        let mut buffer = Self::new(payload.len());
+        buffer.get_mut().copy_from_slice(payload);
+        buffer
     }
 
     pub(crate) fn get(&self) -> &[u8] {
@@ -63,6 +72,10 @@ impl CopyOut {
     pub(crate) fn new(message: usize) -> Self {
         Self(Buffer::new(message))
     }
+
+    pub(crate) fn holding(payload: &[u8]) -> Self {
+        Self(Buffer::holding(payload))
+    }
 }
 
 impl SendMethod for CopyOut {
@@ -96,6 +109,73 @@ impl<P: SendMethod> SendMethod for QuotaSend<P> {
     }
 }
 
+/// What several senders may send together: bytes, or messages.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedBudget {
+    left: Arc<AtomicU64>,
+    /// It counts messages.
+    by_message: bool,
+}
+
+impl SharedBudget {
+    pub(crate) fn bytes(bytes: u64) -> Self {
+        Self { left: Arc::new(AtomicU64::new(bytes)), by_message: false }
+    }
+
+    pub(crate) fn messages(messages: u64) -> Self {
+        Self { left: Arc::new(AtomicU64::new(messages)), by_message: true }
+    }
+
+    fn cost(&self, messages: usize, length: usize) -> u64 {
+        if self.by_message { messages as u64 } else { messages as u64 * length as u64 }
+    }
+
+    /// Takes up to `most` messages of `length` bytes out of it; the last one may be dearer than what is left.
+    #[inline]
+    pub(crate) fn claim(&self, most: usize, length: usize) -> usize {
+        let each = self.cost(1, length).max(1);
+        let mut granted = 0;
+        let take = |left: u64| {
+            granted = usize::try_from(left.div_ceil(each)).unwrap_or(usize::MAX).min(most);
+            Some(left.saturating_sub(self.cost(granted, length)))
+        };
+        let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        granted
+    }
+
+    /// Puts back what was claimed and not sent.
+    #[inline]
+    pub(crate) fn give_back(&self, messages: usize, length: usize) {
+        self.left.fetch_add(self.cost(messages, length), Ordering::Relaxed);
+    }
+}
+
+/// Sends as long as a budget lasts, which others may draw on, too.
+#[derive(Debug)]
+pub(crate) struct Budgeted<P> {
+    pub(crate) push: P,
+    pub(crate) budget: SharedBudget,
+    pub(crate) message: usize,
+}
+
+impl<P: SendMethod> SendMethod for Budgeted<P> {
+    #[inline]
+    fn push(&mut self, connection: &Connection) -> Result<usize, Errno> {
+        if self.budget.claim(1, self.message) == 0 {
+            return Err(Errno::CANCELED);
+        }
+        let result = self.push.push(connection);
+        if result.is_err() {
+            self.budget.give_back(1, self.message);
+        }
+        result
+    }
+
+    fn settle(&mut self, connection: &Connection) {
+        self.push.settle(connection);
+    }
+}
+
 /// Datagrams: a lost one (an ICMP error came back, or a queue was full) does not end the load.
 #[derive(Debug)]
 pub(crate) struct Datagrams<P>(pub(crate) P);
@@ -119,11 +199,16 @@ pub(crate) struct FileOut {
 
 impl FileOut {
     pub(crate) fn new(message: usize) -> Result<Self, ThreadFailure> {
+        Self::holding(Buffer::new(message).get())
+    }
+
+    pub(crate) fn holding(payload: &[u8]) -> Result<Self, ThreadFailure> {
+        let message = payload.len();
         let make = || {
             let file = memfd_create("netrig payload", MemfdFlags::CLOEXEC)?;
-            let (buffer, mut written) = (Buffer::new(message), 0);
+            let mut written = 0;
             while written < message {
-                written += rustix::io::write(&file, &buffer.get()[written..])?;
+                written += rustix::io::write(&file, &payload[written..])?;
             }
             Ok(Self { file, message })
         };

@@ -13,6 +13,7 @@ mod files;
 mod host;
 mod inside;
 mod interfaces;
+mod iperf3;
 mod kept;
 mod killed;
 mod lacking;

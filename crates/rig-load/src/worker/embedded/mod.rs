@@ -7,6 +7,7 @@
 
 mod receiver;
 mod sender;
+pub mod streams;
 #[cfg(test)]
 mod tests;
 

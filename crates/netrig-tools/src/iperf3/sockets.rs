@@ -1,0 +1,330 @@
+//! Sockets as iperf3 opens them.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
+
+use rig_sys::socket::{self, Buffer, NamedAddress, ZonedAddress, resolve};
+use rustix::io::Errno;
+use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, TcpKeepalive, Type};
+
+use super::console::Console;
+use super::error::{Code, TestError, WithCode};
+use super::settings::{Family, NetworkSettings, Protocol, TestSettings};
+
+/// A datagram's buffer has room for this beside the datagram.
+const EXTRA: u32 = 1024;
+
+/// The addresses of a host, of the family that is asked for.
+///
+/// # Errors
+/// When it has none.
+pub fn addresses(host: &str, family: Option<Family>, code: Code) -> Result<Vec<ZonedAddress>, TestError> {
+    let all = resolve(host).map_err(|error| TestError::with(code, error.to_string()))?;
+    let of_family = |address: &ZonedAddress| family.is_none_or(|family| (family == Family::V6) == address.is_ipv6());
+    let some: Vec<_> = all.into_iter().filter(of_family).collect();
+    if some.is_empty() {
+        return Err(TestError::with(code, format!("'{host}' has no address of that family")));
+    }
+    Ok(some)
+}
+
+/// Binds a client's socket to what was asked for.
+fn bind_source(
+    socket: &Socket,
+    to: SocketAddr,
+    network: &NetworkSettings,
+    port: Option<u16>,
+    code: Code,
+) -> Result<(), TestError> {
+    if let Some(device) = &network.device {
+        socket.bind_device(Some(device.as_bytes())).or_code(Code::BIND_DEVICE)?;
+    }
+    if network.bind.is_none() && port.is_none() {
+        return Ok(());
+    }
+    let any = if to.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
+    let source = match &network.bind {
+        None => any.into(),
+        Some(host) => {
+            let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
+            *addresses(host, Some(family), code)?.first().ok_or(code)?
+        }
+    };
+    // Ports of the run before may still wait for their last packets.
+    socket.set_reuse_address(true).or_code(code)?;
+    let from = source.at(port.unwrap_or(0));
+    let bound = socket.bind(&from.into());
+    bound.map_err(|error| with_what(code, &error, &format!("bind to {}", NamedAddress::from(from))))
+}
+
+fn with_what(code: Code, error: &io::Error, what: &str) -> TestError {
+    let trouble = TestError::system(code, error);
+    let detail = trouble.detail.map(|detail| format!("{detail} ({what})"));
+    TestError { detail, ..trouble }
+}
+
+/// The control connection to a server, by the first of its addresses that answers.
+///
+/// # Errors
+/// What the last one said.
+pub fn dial(host: &str, network: &NetworkSettings) -> Result<(Socket, SocketAddr), TestError> {
+    let mut trouble = TestError::from(Code::CONNECT);
+    for address in addresses(host, network.family, Code::CONNECT)? {
+        let to = address.at(network.port);
+        let connect = || -> Result<Socket, TestError> {
+            let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).or_code(Code::CONNECT)?;
+            bind_source(&socket, to, network, None, Code::CONNECT)?;
+            let to = SockAddr::from(to);
+            match network.connect_timeout_ms {
+                Some(ms) => socket.connect_timeout(&to, Duration::from_millis(ms.max(1))).map_err(|error| {
+                    match error.kind() {
+                        // std's words for it have no number.
+                        io::ErrorKind::TimedOut => TestError::with(Code::CONNECT, "Operation timed out"),
+                        _ => TestError::system(Code::CONNECT, &error),
+                    }
+                })?,
+                None => socket.connect(&to).or_code(Code::CONNECT)?,
+            }
+            Ok(socket)
+        };
+        match connect() {
+            Ok(socket) => {
+                control_options(&socket, network)?;
+                return Ok((socket, to));
+            }
+            Err(error) => trouble = error,
+        }
+    }
+    Err(trouble)
+}
+
+/// What control connections have, either end.
+///
+/// # Errors
+/// The kernel's.
+pub fn control_options(socket: &Socket, network: &NetworkSettings) -> Result<(), TestError> {
+    socket.set_tcp_nodelay(true).or_code(Code::NO_DELAY)?;
+    if let Some(keep_alive) = network.keep_alive {
+        socket.set_keepalive(true).or_code(Code::SET_KEEPALIVE)?;
+        let mut asked = TcpKeepalive::new();
+        if keep_alive.idle > 0 {
+            asked = asked.with_time(Duration::from_secs(keep_alive.idle.into()));
+        }
+        if keep_alive.interval > 0 {
+            asked = asked.with_interval(Duration::from_secs(keep_alive.interval.into()));
+        }
+        if keep_alive.count > 0 {
+            asked = asked.with_retries(keep_alive.count);
+        }
+        socket.set_tcp_keepalive(&asked).or_code(Code::SET_KEEPALIVE)?;
+    }
+    user_timeout(socket, network)
+}
+
+fn user_timeout(socket: &Socket, network: &NetworkSettings) -> Result<(), TestError> {
+    if network.send_timeout_ms == 0 {
+        return Ok(());
+    }
+    let timeout = Duration::from_millis(network.send_timeout_ms.into());
+    socket.set_tcp_user_timeout(Some(timeout)).or_code(Code::USER_TIMEOUT)
+}
+
+/// Both buffers of a socket, if they were asked for.
+fn window(socket: &Socket, test: &TestSettings) -> Result<(), TestError> {
+    if test.window == 0 {
+        return Ok(());
+    }
+    for which in [Buffer::Send, Buffer::Receive] {
+        let granted = socket::set_buffer(socket, which, test.window);
+        let granted = granted.map_err(|error| TestError::with(Code::SET_BUFFER, error.to_string()))?;
+        // The kernel's number has twice what was asked for, and the original compares with that.
+        if u64::from(granted) * 2 < u64::from(test.window) {
+            let limit = which.limit();
+            let why = format!("{granted} of {} bytes were granted; {limit} limits it", test.window);
+            return Err(TestError::with(Code::BUFFER_NOT_SET, why));
+        }
+    }
+    Ok(())
+}
+
+/// Type of service of a socket, whose peer may be an IPv4 one of an IPv6 socket.
+fn service(socket: &Socket, peer: SocketAddr, tos: u32) -> Result<(), TestError> {
+    if tos == 0 {
+        return Ok(());
+    }
+    if peer.is_ipv4() {
+        return socket.set_tos_v4(tos).or_code(Code::SET_TOS);
+    }
+    if peer.ip().to_canonical().is_ipv4() {
+        // Some kernels take it for IPv6 sockets, and then it counts.
+        let _ = socket.set_tos_v4(tos);
+    }
+    socket.set_tclass_v6(tos).or_code(Code::SET_TOS)
+}
+
+fn pacing(socket: &Socket, test: &TestSettings) {
+    if test.fq_rate >= 8 && socket::set_pacing_rate(socket, test.fq_rate / 8).is_err() {
+        Console::warning("Unable to set socket pacing");
+    }
+}
+
+/// What a TCP stream has that an end which has accepted it sets, too.
+///
+/// # Errors
+/// The kernel's; a congestion control that this end lacks is a warning where it has accepted the stream.
+pub fn stream_options(
+    socket: &Socket,
+    peer: SocketAddr,
+    test: &TestSettings,
+    network: &NetworkSettings,
+    accepted: bool,
+) -> Result<(), TestError> {
+    window(socket, test)?;
+    if test.no_delay {
+        socket.set_tcp_nodelay(true).or_code(Code::NO_DELAY)?;
+    }
+    if let Some(name) = &test.congestion {
+        match socket::set_congestion_control(socket, name) {
+            Err(_) if accepted => Console::warning("TCP congestion control algorithm not supported"),
+            Err(error) => {
+                return Err(TestError { code: Code::CONGESTION, detail: Some(error.to_string()), errno: 2 });
+            }
+            Ok(()) => {}
+        }
+    }
+    pacing(socket, test);
+    user_timeout(socket, network)?;
+    service(socket, peer, test.tos)
+}
+
+/// The address to connect to, with the flow label that was asked for.
+fn labelled(socket: &Socket, to: SocketAddr, label: u32) -> Result<SocketAddr, TestError> {
+    match to {
+        SocketAddr::V6(v6) if label != 0 => {
+            socket::lease_flow_label(socket, *v6.ip(), label).or_code(Code::SET_FLOW_LABEL)?;
+            Ok(SocketAddrV6::new(*v6.ip(), v6.port(), label.to_be(), v6.scope_id()).into())
+        }
+        _ => Ok(to),
+    }
+}
+
+/// A client's stream over TCP, connected.
+///
+/// # Errors
+/// The kernel's.
+pub fn connect_stream(
+    to: SocketAddr,
+    test: &TestSettings,
+    network: &NetworkSettings,
+    port: Option<u16>,
+) -> Result<Socket, TestError> {
+    let protocol = test.mptcp.then_some(SocketProtocol::MPTCP);
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, protocol).or_code(Code::STREAM_CONNECT)?;
+    bind_source(&socket, to, network, port, Code::STREAM_CONNECT)?;
+    if test.mss > 0 {
+        socket.set_tcp_mss(test.mss).or_code(Code::SET_MSS)?;
+    }
+    stream_options(&socket, to, test, network, false)?;
+    let to = labelled(&socket, to, test.flow_label)?;
+    socket.connect(&to.into()).or_code(Code::STREAM_CONNECT)?;
+    Ok(socket)
+}
+
+/// What sockets of datagrams have, either end.
+///
+/// # Errors
+/// The kernel's.
+pub fn datagram_options(socket: &Socket, peer: SocketAddr, test: &TestSettings) -> Result<(), TestError> {
+    window(socket, test)?;
+    if test.window == 0 {
+        for which in [Buffer::Send, Buffer::Receive] {
+            let has = socket::buffer(socket, which).or_code(Code::SET_BUFFER)?;
+            if has < test.length {
+                let size = test.length + EXTRA;
+                Console::warning(&format!("Increasing socket buffer size to {size}"));
+                let _ = socket::set_buffer(socket, which, size);
+            }
+        }
+    }
+    pacing(socket, test);
+    if test.dont_fragment && peer.ip().to_canonical().is_ipv4() {
+        socket::forbid_fragments(socket).or_code(Code::DONT_FRAGMENT)?;
+    }
+    service(socket, peer, test.tos)
+}
+
+/// A client's socket for datagrams, connected.
+///
+/// # Errors
+/// The kernel's.
+pub fn connect_datagrams(
+    to: SocketAddr,
+    test: &TestSettings,
+    network: &NetworkSettings,
+    port: Option<u16>,
+) -> Result<Socket, TestError> {
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, None).or_code(Code::STREAM_CONNECT)?;
+    bind_source(&socket, to, network, port, Code::STREAM_CONNECT)?;
+    datagram_options(&socket, to, test)?;
+    let to = labelled(&socket, to, test.flow_label)?;
+    socket.connect(&to.into()).or_code(Code::STREAM_CONNECT)?;
+    Ok(socket)
+}
+
+/// A server's socket at its port, for connections or for datagrams.
+///
+/// # Errors
+/// The kernel's.
+pub fn listen(network: &NetworkSettings, protocol: Protocol) -> Result<Socket, TestError> {
+    let code = if protocol == Protocol::Tcp { Code::LISTEN } else { Code::STREAM_LISTEN };
+    let at = match (&network.bind, network.family) {
+        (Some(host), family) => addresses(host, family, code)?.first().ok_or(code)?.at(network.port),
+        (None, Some(Family::V4)) => (Ipv4Addr::UNSPECIFIED, network.port).into(),
+        (None, _) => (Ipv6Addr::UNSPECIFIED, network.port).into(),
+    };
+    let open = |at: SocketAddr, over: Option<SocketProtocol>| -> io::Result<Socket> {
+        let kind = if protocol == Protocol::Tcp { Type::STREAM } else { Type::DGRAM };
+        let socket = Socket::new(Domain::for_address(at), kind, over)?;
+        socket.set_reuse_address(true)?;
+        if let Some(device) = &network.device {
+            socket.bind_device(Some(device.as_bytes()))?;
+        }
+        if at.is_ipv6() {
+            socket.set_only_v6(network.family == Some(Family::V6) || network.bind.is_some())?;
+        }
+        socket.bind(&at.into())?;
+        if protocol == Protocol::Tcp {
+            socket.listen(1024)?;
+        }
+        Ok(socket)
+    };
+    // A listener of MPTCP takes clients of plain TCP, too, and hands their connections over as such. Not every kernel has it.
+    let attempt = |at: SocketAddr| match protocol {
+        Protocol::Tcp => open(at, Some(SocketProtocol::MPTCP)).or_else(|_| open(at, None)),
+        Protocol::Udp => open(at, None),
+    };
+    let no_ipv6 = |error: &io::Error| Errno::from_io_error(error) == Some(Errno::AFNOSUPPORT);
+    match attempt(at) {
+        Err(error) if network.family.is_none() && no_ipv6(&error) => {
+            attempt((Ipv4Addr::UNSPECIFIED, network.port).into()).or_code(code)
+        }
+        other => other.or_code(code),
+    }
+}
+
+/// An address as it is printed: IPv4 in IPv6 as IPv4, without brackets.
+pub fn host_text(address: SocketAddr) -> String {
+    address.ip().to_canonical().to_string()
+}
+
+/// Both addresses of a socket.
+///
+/// # Errors
+/// The kernel's.
+pub fn ends(socket: &Socket) -> io::Result<(SocketAddr, SocketAddr)> {
+    let none = || io::Error::other("the socket has no Internet address");
+    let local = socket.local_addr()?.as_socket().ok_or_else(none)?;
+    let remote = socket.peer_addr()?.as_socket().ok_or_else(none)?;
+    Ok((local, remote))
+}

@@ -1,0 +1,5 @@
+//! The module's parts together.
+
+mod controls;
+mod layouts;
+mod lines;

@@ -1,0 +1,181 @@
+//! What goes wrong, and what others do to a server.
+
+use std::io::{Read, Write};
+use std::net::{TcpStream, UdpSocket};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::peers::{Peer, client, pair, serve};
+use crate::ntttcp::process::free_base;
+
+const COOKIE: [u8; 37] = *b"abcdefghijklmnopqrstuvwxyz234567abcd\0";
+
+fn connected(port: u16) -> TcpStream {
+    let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
+fn framed(text: &str) -> Vec<u8> {
+    [&(text.len() as u32).to_be_bytes()[..], text.as_bytes()].concat()
+}
+
+/// All bytes that a server says until it ends the connection.
+fn rest(mut stream: TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    let _ = stream.read_to_end(&mut all);
+    all
+}
+
+#[test]
+fn errors_have_the_originals_words_and_status() {
+    let home = tempfile::tempdir().unwrap();
+    let port = free_base(1);
+    let said = client(&Peer::Netrig, port, "-t 1", home.path()).end();
+    assert_eq!(said.status, Some(1));
+    assert!(said.err.starts_with("iperf3: error - unable to connect to server - "), "{said:#?}");
+    let said = client(&Peer::Netrig, port, "-t 1 -J", home.path()).end();
+    let json: Value = serde_json::from_str(&said.out).unwrap();
+    assert!(
+        said.status == Some(1) && json["error"].as_str().unwrap().starts_with("unable to connect to server"),
+        "{said:#?}"
+    );
+    let said = client(&Peer::Netrig, port, "--sctp", home.path()).end();
+    assert!(said.status == Some(1) && said.err.contains("parameter error - --sctp is not honoured: "), "{said:#?}");
+    let (said, _) = pair(&Peer::Netrig, "", &Peer::Netrig, "-C no-such -t 1");
+    assert!(said.status == Some(1) && said.err.contains("unable to set TCP_CONGESTION"), "{said:#?}");
+    let (said, server) = pair(&Peer::Netrig, "--server-max-duration 5", &Peer::Netrig, "-t 6");
+    assert_eq!((said.status, server.status), (Some(1), Some(0)));
+    assert!(
+        said.err.contains("error - client's requested duration exceeds the server's maximum permitted limit"),
+        "{said:#?}"
+    );
+    let (said, _) = pair(&Peer::Netrig, "--server-bitrate-limit 10M", &Peer::Netrig, "-b 6M -P 2 -t 1");
+    assert!(said.err.contains("total required bandwidth is larger than server limit"), "{said:#?}");
+    // Above the limit in fact, where nothing was asked for.
+    let (said, _) = pair(&Peer::Netrig, "--server-bitrate-limit 1M/1", &Peer::Netrig, "-t 30");
+    assert!(said.err.contains("total required bandwidth is larger than server limit"), "{said:#?}");
+}
+
+#[test]
+fn a_second_client_is_told_that_the_server_is_busy_if_so_asked() {
+    let home = tempfile::tempdir().unwrap();
+    let server = serve(&Peer::Netrig, "--one-at-a-time", home.path());
+    let mut first = connected(server.port);
+    first.write_all(&COOKIE).unwrap();
+    let mut asked = [0];
+    first.read_exact(&mut asked).unwrap();
+    assert_eq!(asked, [9]);
+    let said = client(&Peer::Netrig, server.port, "-t 1", home.path()).end();
+    assert!(
+        said.status == Some(1) && said.err.contains("the server is busy running a test. try again later"),
+        "{said:#?}"
+    );
+    // Its place is free as soon as it has gone.
+    drop(first);
+    let mut tries = 0;
+    while client(&Peer::Netrig, server.port, "-n 1M", home.path()).end().status != Some(0) {
+        tries += 1;
+        assert!(tries < 100, "the place is never free");
+    }
+}
+
+#[test]
+fn what_is_no_client_is_harmless() {
+    let home = tempfile::tempdir().unwrap();
+    let server = serve(&Peer::Netrig, "", home.path());
+    // Some that say nothing, some that say half a cookie.
+    let half_open: Vec<TcpStream> = (0..200)
+        .map(|index| {
+            let mut stream = connected(server.port);
+            stream.write_all(&COOKIE[..index % 37]).unwrap();
+            stream
+        })
+        .collect();
+    for (what, bytes, code) in [
+        ("parameters that are too long", u32::MAX.to_be_bytes().to_vec(), 115),
+        ("no JSON", framed("{nonsense"), 115),
+        ("another type", framed("[1,2]"), 115),
+        ("too many streams", framed(r#"{"tcp":true,"parallel":1000}"#), 6),
+        ("SCTP", framed(r#"{"sctp":true}"#), 18),
+    ] {
+        let mut stream = connected(server.port);
+        let mut cookie = COOKIE;
+        cookie[0] = b'a' + code;
+        stream.write_all(&cookie).unwrap();
+        stream.write_all(&bytes).unwrap();
+        let said = rest(stream);
+        assert_eq!(said[..6], [9, 0xfe, 0, 0, 0, code], "{what}: {said:?}");
+    }
+    // A state that makes no sense while streams are awaited, and a stream of an unknown test, which is asked for its own.
+    let mut stream = connected(server.port);
+    stream.write_all(&COOKIE).unwrap();
+    stream.write_all(&framed(r#"{"tcp":true,"parallel":1}"#)).unwrap();
+    let mut states = [0; 2];
+    stream.read_exact(&mut states).unwrap();
+    assert_eq!(states, [9, 10]);
+    stream.write_all(&[4]).unwrap();
+    assert_eq!(rest(stream)[..5], [0xfe, 0, 0, 0, 110]);
+    let said = client(&Peer::Netrig, server.port, "-n 1M", home.path()).end().succeeded();
+    assert!(said.out.contains("iperf Done."), "{said:#?}");
+    drop(half_open);
+}
+
+#[test]
+fn only_the_right_word_opens_a_stream() {
+    let home = tempfile::tempdir().unwrap();
+    let server = serve(&Peer::Netrig, "", home.path());
+    let mut control = connected(server.port);
+    control.write_all(&COOKIE).unwrap();
+    control.write_all(&framed(r#"{"udp":true,"parallel":1,"len":1000,"time":1,"omit":0}"#)).unwrap();
+    let mut states = [0; 2];
+    control.read_exact(&mut states).unwrap();
+    assert_eq!(states, [9, 10]);
+    let stray = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let stream = UdpSocket::bind("127.0.0.1:0").unwrap();
+    // Of another address than the control connection's.
+    let elsewhere = UdpSocket::bind("127.0.0.2:0").unwrap();
+    elsewhere.send_to(b"9876", ("127.0.0.1", server.port)).unwrap();
+    for stray_bytes in [&b""[..], b"987", b"98765", b"6789", &[0; 1000]] {
+        stray.send_to(stray_bytes, ("127.0.0.1", server.port)).unwrap();
+    }
+    stream.connect(("127.0.0.1", server.port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.send(b"9876").unwrap();
+    let mut word = [0; 10];
+    assert_eq!(stream.recv(&mut word).unwrap(), 4);
+    assert_eq!(word[..4], *b"6789");
+    control.read_exact(&mut states).unwrap();
+    assert_eq!(states, [1, 2], "the test begins with the one stream");
+    for socket in [&stray, &elsewhere] {
+        socket.set_nonblocking(true).unwrap();
+        assert!(socket.recv(&mut word).is_err(), "what was no word was answered");
+    }
+    control.write_all(&[12]).unwrap();
+    drop(control);
+    let said = client(&Peer::Netrig, server.port, "-u -t 1", home.path()).end().succeeded();
+    assert!(said.out.contains("iperf Done."), "{said:#?}");
+}
+
+#[test]
+fn a_killed_client_frees_its_place_and_a_stopped_server_says_so() {
+    let home = tempfile::tempdir().unwrap();
+    let server = serve(&Peer::Netrig, "--one-at-a-time", home.path());
+    let killed = client(&Peer::Netrig, server.port, "-t 0", home.path());
+    std::thread::sleep(Duration::from_millis(500));
+    drop(killed);
+    let mut tries = 0;
+    while client(&Peer::Netrig, server.port, "-n 1M", home.path()).end().status != Some(0) {
+        tries += 1;
+        assert!(tries < 100, "the place is never free");
+    }
+    let last = client(&Peer::Netrig, server.port, "-t 0 --logfile log", home.path());
+    crate::ntttcp::process::until_logged(&home.path().join("log"), " sec ");
+    server.process.interrupt();
+    assert_eq!(server.process.end().status, Some(0));
+    let said = last.end();
+    assert_eq!(said.status, Some(1), "{said:#?}");
+    let log = std::fs::read_to_string(home.path().join("log")).unwrap();
+    assert!(log.contains("iperf3: error - the server has terminated"), "{log}");
+}
