@@ -32,10 +32,31 @@ pub struct RingLayout {
 }
 
 impl RingLayout {
-    /// Bytes of a ring of this layout.
+    /// Of a way that a test does not go.
+    pub const UNUSED: Self = Self { width: 1, size: 1, alignment: 1, offset: 0 };
+    /// The most buffers that a ring has.
+    pub const WIDEST: u32 = 1 << 16;
+
+    /// Bytes of a ring of this layout, and of the list of its buffers.
     pub fn memory(self) -> u64 {
-        let each = u64::from(self.size) + u64::from(self.alignment) + u64::from(self.offset);
-        each * u64::from(self.width.max(1))
+        let each = u64::from(self.size) + u64::from(self.alignment.max(1)) + u64::from(self.offset);
+        let each = each.saturating_add(size_of::<usize>() as u64);
+        each.saturating_mul(u64::from(self.width.max(1)))
+    }
+
+    /// # Errors
+    /// More buffers than [`Self::WIDEST`], or more memory than `most` bytes.
+    pub fn check(self, most: u64) -> io::Result<()> {
+        if self.width > Self::WIDEST || self.memory() > most {
+            let why = format!(
+                "{} buffers of {} bytes: at most {} buffers, and {most} bytes of them with what they are aligned by",
+                self.width,
+                self.size,
+                Self::WIDEST
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        Ok(())
     }
 }
 
@@ -45,12 +66,7 @@ impl Ring {
     /// # Errors
     /// A ring of more than [`LARGEST_RING`] bytes, or a file that cannot be read or is empty.
     pub fn new(layout: RingLayout, fill: Option<&Path>) -> io::Result<Self> {
-        let memory = layout.memory();
-        if memory > LARGEST_RING {
-            let why =
-                format!("{} buffers of {} bytes: a ring has at most {LARGEST_RING} bytes", layout.width, layout.size);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
+        layout.check(LARGEST_RING)?;
         let (size, alignment) = (layout.size as usize, layout.alignment.max(1) as usize);
         let stride = size + alignment + layout.offset as usize;
         let mut bytes = vec![0_u8; stride * layout.width.max(1) as usize];
@@ -128,8 +144,7 @@ fn fill_with_noise(bytes: &mut [u8]) {
 
 /// Width of a ring that no option says: enough buffers for what a socket holds, and at least two.
 pub fn width_for(socket_buffer: u32, size: u32) -> u32 {
-    const MOST: u32 = 1 << 16;
-    (socket_buffer / size.max(1) + 1).clamp(2, MOST)
+    (socket_buffer / size.max(1)).saturating_add(1).clamp(2, RingLayout::WIDEST)
 }
 
 #[cfg(test)]
@@ -169,6 +184,13 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         assert!(Ring::new(of(2, 4, 1, 0), Some(&path)).unwrap_err().to_string().contains("is empty"));
         assert!(Ring::new(of(2, 4, 1, 0), Some(&folder.path().join("none"))).is_err());
-        assert!(Ring::new(of(1 << 20, 1 << 20, 1, 0), None).unwrap_err().to_string().contains("at most"));
+        for much in [
+            of(1 << 20, 1 << 20, 1, 0),
+            of(u32::MAX, 1, 0, 0),
+            of(1 << 31, 2, u32::MAX, u32::MAX),
+            of(1, u32::MAX, 1, 0),
+        ] {
+            assert!(Ring::new(much, None).unwrap_err().to_string().contains("at most"), "{much:?}");
+        }
     }
 }

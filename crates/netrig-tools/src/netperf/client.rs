@@ -3,11 +3,11 @@
 mod ends;
 mod load;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::Failure;
@@ -31,9 +31,12 @@ use super::rounds::{Iteration, Rounds};
 use super::sockets::{BufferSizes, SocketSettings, TransportFacts, any_of, bind};
 use super::units::Unit;
 use super::usage::{Usage, between};
-use super::values::{Family, Transport};
+use super::values::{Direction, Family};
 use super::wire::{CpuShares, Message, OmniResponse, OmniResults, message};
 use super::{LONGEST_DATAGRAM, failed};
+
+/// How long results are waited for once the user wants to stop.
+const AFTER_CANCEL: Duration = Duration::from_secs(2);
 
 /// Runs a test and prints what it found.
 ///
@@ -112,6 +115,8 @@ struct Round {
     destination: SocketAddr,
     elapsed: f64,
     transactions: u64,
+    /// Seconds that were slept for `-b` and `-w`.
+    paused: f64,
     facts: TransportFacts,
     latencies: Option<Histogram>,
 }
@@ -161,6 +166,10 @@ impl<'a> Test<'a> {
             }
             _ => addresses(host.unwrap_or(control_host(options)), family).map_err(|error| failed(anyhow!(error)))?[0],
         };
+        if destination.ip().is_multicast() {
+            let why = format!("{}: no end joins a multicast group here", destination.ip());
+            return Err(failed(anyhow!(why)));
+        }
         let any = ZonedAddress::from(SocketAddr::new(any_of(destination.ip()), 0));
         let from = options.data.local.host.as_deref().or(options.control.local.host.as_deref());
         let source = match from {
@@ -183,7 +192,7 @@ impl<'a> Test<'a> {
             congestion_control: options.congestion_control.local.clone(),
             keep_whole: options.keep_whole,
             fast_open: options.fast_open,
-            multicast_ttl: options.multicast_ttl,
+            tells_drops: options.direction == Direction { transmits: true, receives: false },
         };
         let (first, last) = options.client_ports.unwrap_or(CLIENT_PORTS);
         // Not always the same, so that a test after another does not meet its connections.
@@ -234,9 +243,6 @@ impl<'a> Test<'a> {
     /// A data socket that is bound where it has to be.
     fn data_socket(&self) -> io::Result<Socket> {
         let socket = self.settings.open(self.domain(), self.options.transport)?;
-        if self.settings.fast_open && self.options.transport == Transport::Tcp {
-            rig_sys::socket::set_fast_open_connect(&socket)?;
-        }
         bind(&socket, self.source.at(self.options.data_port.local), self.options.transport)?;
         Ok(socket)
     }
@@ -267,19 +273,32 @@ impl<'a> Test<'a> {
             alignment: alignment.receive,
             offset: offset.receive,
         };
-        // A ring that is not used takes no memory.
-        let unused = RingLayout { width: 1, size: 1, alignment: 1, offset: 0 };
         let fill = options.fill_file.local.as_deref();
         Ok(Rings {
-            send: if options.direction.transmits { Ring::new(send, fill)? } else { Ring::new(unused, None)? },
-            receive: if options.direction.receives { Ring::new(receive, None)? } else { Ring::new(unused, None)? },
+            send: if options.direction.transmits {
+                Ring::new(send, fill)?
+            } else {
+                Ring::new(RingLayout::UNUSED, None)?
+            },
+            receive: if options.direction.receives {
+                Ring::new(receive, None)?
+            } else {
+                Ring::new(RingLayout::UNUSED, None)?
+            },
         })
     }
 
+    /// The server's next message. Once the user wants to stop, none is waited for longer than [`AFTER_CANCEL`].
     fn receive(&self, patience: Duration) -> Result<Option<Message>, Failure> {
         let Some(control) = &self.control else { return Ok(None) };
-        let received = control.borrow_mut().receive(patience, &|| false);
-        let message = received.map_err(failed)?;
+        let cancelled_at = Cell::new(None);
+        let is_over = || {
+            if self.cancel.is_cancelled() && cancelled_at.get().is_none() {
+                cancelled_at.set(Some(Instant::now()));
+            }
+            cancelled_at.get().is_some_and(|at| at.elapsed() >= AFTER_CANCEL)
+        };
+        let message = control.borrow_mut().receive(patience, &is_over).map_err(failed)?;
         match message.number() {
             0 => Ok(Some(message)),
             super::wire::UNKNOWN_REQUEST => {
@@ -316,7 +335,7 @@ impl<'a> Test<'a> {
         let counters = Counters::default();
         let mut latencies = self.keeps_latencies.then(Histogram::new);
         let load = self.load(socket, destination, &mut rings, &counters, latencies.as_mut())?;
-        let elapsed = monotonic_ns().saturating_sub(begin_ns) as f64 / 1e9;
+        let elapsed = load.end_ns.saturating_sub(begin_ns) as f64 / 1e9;
         let cpu = match (&self.usage, readings) {
             (Some(usage), Some(begin)) => Some(between(&begin, &usage.read().map_err(failed)?)),
             _ => None,
@@ -327,7 +346,13 @@ impl<'a> Test<'a> {
             Length::Seconds(seconds) => Duration::from_secs(seconds.into()),
             Length::Units(_) => Duration::ZERO,
         };
-        let results = self.receive(PATIENCE + seconds)?.map(|message| OmniResults::decode(&message));
+        let results = match self.receive(PATIENCE + seconds) {
+            // What this end has seen is what there is.
+            Err(_) if self.cancel.is_cancelled() => None,
+            results => results?.map(|message| OmniResults::decode(&message)),
+        };
+        // Until then a server that sends may not be through.
+        drop(load.connection);
         let mut local = self.local_figures(&counters, &rings, buffers, load.buffers, &load.facts);
         let mut remote = self.remote_figures(response.as_ref(), results.as_ref(), local.bytes_sent);
         let transactions = counters.transactions.load(Ordering::Relaxed);
@@ -352,6 +377,7 @@ impl<'a> Test<'a> {
             destination,
             elapsed,
             transactions,
+            paused: counters.paused_ns.load(Ordering::Relaxed) as f64 / 1e9,
             facts: load.facts,
             latencies,
         })
@@ -359,13 +385,13 @@ impl<'a> Test<'a> {
 
     /// What the result is in its unit, and the amount that CPU time is told by.
     fn throughput(&self, local: &EndFigures, remote: &EndFigures, transactions: u64, elapsed: f64) -> (f64, f64) {
-        let local_bytes = (local.bytes_sent + local.bytes_received) as f64;
+        let local_bytes = local.bytes_sent as f64 + local.bytes_received as f64;
         if self.unit.counts_transactions() && self.options.is_transactions() {
             return (self.unit.rate(transactions as f64, elapsed), transactions as f64);
         }
         // What came is what was carried, whoever received it.
         let carried = match self.options.direction.transmits {
-            true => (remote.bytes_sent + remote.bytes_received) as f64,
+            true => remote.bytes_sent as f64 + remote.bytes_received as f64,
             false => local_bytes,
         };
         (self.unit.rate(carried, elapsed), local_bytes)
@@ -407,7 +433,10 @@ impl<'a> Test<'a> {
             elapsed: rounds.mean(|iteration| iteration.elapsed),
             throughput: rounds.mean(|iteration| iteration.throughput),
             transaction_rate: rate,
-            round_trip: if rate > 0.0 { 1e6 / rate * outstanding } else { -1.0 },
+            round_trip: match last.transactions {
+                0 => -1.0,
+                made => (last.elapsed - last.paused).max(0.0) * 1e6 / made as f64 * outstanding,
+            },
             iterations: rounds.count(),
             widths: confidence.map(|confidence| rounds.widths(confidence)).unwrap_or_default(),
             unconfident: confidence.is_some_and(|confidence| !rounds.is_confident(confidence)),

@@ -4,12 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::getopt::{GetoptError, Letter, Words};
+use super::getopt::{CommandLine, GetoptError, GivenOption};
 use super::options::{Bursts, Confidence, DataAddress, Layout, Length, OptionError, Options, Request};
 use super::units::Unit;
 use super::values::{
-    Direction, Family, Sides, Transport, Ways, convert, explicit_pair, integer, leading_float, leading_number,
-    microseconds, pair, type_of_service,
+    Direction, Family, Sides, Transport, Ways, convert, explicit_pair, leading_float, leading_number, microseconds,
+    pair, type_of_service,
 };
 
 const GLOBAL: &str = "A:a:b:B:CcdD:f:F:H:hi:I:jk:K:l:L:n:NO:o:P:p:rSs:t:T:v:VW:w:y:Y:Z:46";
@@ -27,7 +27,7 @@ fn refuse<T>(words: impl Into<String>) -> Result<T, OptionError> {
 /// # Errors
 /// A value that has no meaning, or an option that has none here, by its name.
 pub fn parse(arguments: &[OsString]) -> Result<Request, OptionError> {
-    let mut words = Words::new(arguments);
+    let mut words = CommandLine::new(arguments);
     let mut options = Options::of(arguments);
     let mut result_only = false;
     loop {
@@ -69,15 +69,19 @@ fn usage(error: &GetoptError) -> Request {
     Request::Usage(Some(format!("netperf: {error}")))
 }
 
-fn global(options: &mut Options, option: &Letter, words: &mut Words) -> Result<Option<Request>, OptionError> {
+fn global(
+    options: &mut Options,
+    option: &GivenOption,
+    words: &mut CommandLine,
+) -> Result<Option<Request>, OptionError> {
     let value = option.value.as_str();
     let starts_with_digit = |word: &str| word.starts_with(|first: char| first.is_ascii_digit());
     match option.letter {
         'V' => return Ok(Some(Request::Version)),
-        'a' => set_ways(&mut options.alignment.local, value, "-a")?,
-        'A' => set_ways(&mut options.alignment.remote, value, "-A")?,
-        'o' => set_ways(&mut options.offset.local, value, "-o")?,
-        'O' => set_ways(&mut options.offset.remote, value, "-O")?,
+        'a' => set_ways(&mut options.alignment.local, value, 1 << 26, "-a")?,
+        'A' => set_ways(&mut options.alignment.remote, value, 1 << 26, "-A")?,
+        'o' => set_ways(&mut options.offset.local, value, 1 << 26, "-o")?,
+        'O' => set_ways(&mut options.offset.remote, value, 1 << 26, "-O")?,
         'c' | 'C' => {
             // A rate of the CPU, which its time is counted without.
             words.next_if(starts_with_digit);
@@ -146,7 +150,7 @@ fn global(options: &mut Options, option: &Letter, words: &mut Words) -> Result<O
             let cpu = |text: Option<&str>| text.map(|text| whole(text, 4095, "-T")).transpose();
             options.cpu = Sides { local: cpu(local)?, remote: cpu(remote)? };
         }
-        'W' => set_ways(&mut options.width, value, "-W")?,
+        'W' => set_ways(&mut options.width, value, 1 << 16, "-W")?,
         'y' => {
             let (local, remote) = pair(value);
             let priority = |text: Option<&str>| text.map(|text| whole(text, 1 << 20, "-y")).transpose();
@@ -222,9 +226,9 @@ fn set_text(field: &mut String, value: Option<&str>) {
     }
 }
 
-fn set_ways(field: &mut Ways<u32>, value: &str, name: &str) -> Result<(), OptionError> {
+fn set_ways(field: &mut Ways<u32>, value: &str, most: u32, name: &str) -> Result<(), OptionError> {
     let (send, receive) = pair(value);
-    let number = |text: Option<&str>| text.map(|text| whole(text, 1 << 26, name)).transpose();
+    let number = |text: Option<&str>| text.map(|text| whole(text, most, name)).transpose();
     field.send = number(send)?.unwrap_or(field.send);
     field.receive = number(receive)?.unwrap_or(field.receive);
     Ok(())
@@ -305,8 +309,8 @@ fn named_test(options: &mut Options) -> Result<bool, OptionError> {
 
 fn test(
     options: &mut Options,
-    option: &Letter,
-    words: &mut Words,
+    option: &GivenOption,
+    words: &mut CommandLine,
     by_options: bool,
 ) -> Result<Option<Request>, OptionError> {
     let value = option.value.as_str();
@@ -358,7 +362,7 @@ fn test(
                 ));
             }
         }
-        'l' => options.multicast_ttl = Some(number(value, 255, &name)?),
+        'l' => return refuse("-l (of the test): no end joins a multicast group here"),
         'm' => {
             let (local, remote) = explicit_pair(value);
             set_sizes(&mut options.send_size, local, remote, &name)?;
@@ -380,7 +384,7 @@ fn test(
         'p' => {
             let (least, most) = pair(value);
             let least = least.map_or(Ok(5000), |text| port(text, &name))?;
-            let most = most.filter(|_| value.contains(',')).map_or(Ok(65_535), |text| port(text, &name))?;
+            let most = most.map_or(Ok(65_535), |text| port(text, &name))?;
             if least == 0 || least > most {
                 return refuse(format!("{name} {value}: the first port, and the last"));
             }
@@ -394,10 +398,9 @@ fn test(
         'q' => options.pacing = u64::try_from(leading_number(value)).ok().filter(|&rate| rate > 0),
         'r' => {
             let (request, response) = pair(value);
-            let request = request.map(|text| size(text, &name)).transpose()?;
-            let response = response.map(|text| size(text, &name)).transpose()?;
-            options.request = request.or(options.request);
-            options.response = response.or(options.response);
+            let bytes = |text: Option<&str>| Ok(text.map(|text| size(text, &name)).transpose()?.flatten());
+            options.request = bytes(request)?.or(options.request);
+            options.response = bytes(response)?.or(options.response);
             if by_options {
                 options.direction = Direction { transmits: true, receives: true };
             }
@@ -405,7 +408,7 @@ fn test(
         'R' => options.routed = Some(leading_number(value) != 0),
         's' | 'S' => {
             let (send, receive) = pair(value);
-            let buffer = |text: Option<&str>| text.map(|text| size(text, &name)).transpose();
+            let buffer = |text: Option<&str>| Ok(text.map(|text| size(text, &name)).transpose()?.flatten());
             let ways = Ways { send: buffer(send)?, receive: buffer(receive)? };
             *(if option.letter == 's' { &mut options.buffer.local } else { &mut options.buffer.remote }) = ways;
         }
@@ -420,8 +423,8 @@ fn test(
                 transport.ok_or_else(|| OptionError(format!("-T {value}: tcp, udp, sctp or udplite")))?;
         }
         'u' => value.clone_into(&mut options.uuid),
-        'U' => options.goes_on = true,
-        'W' => options.width.send = number(value, 1 << 20, &name)?,
+        'U' => options.survives_failed_connects = true,
+        'W' => options.width.send = whole(value, 1 << 16, &name)?,
         'I' => {} // write(2) instead of send(2): on a socket they are one call in the kernel.
         'B' => {
             return refuse(
@@ -462,23 +465,25 @@ fn set_sizes(
     name: &str,
 ) -> Result<(), OptionError> {
     if let Some(local) = local {
-        field.local = Some(size(local, name)?);
+        field.local = size(local, name)?;
     }
     if let Some(remote) = remote {
-        field.remote = Some(size(remote, name)?);
+        field.remote = size(remote, name)?;
     }
     Ok(())
 }
 
-/// Bytes of a message or a buffer.
-fn size(value: &str, name: &str) -> Result<u32, OptionError> {
+/// Bytes of a message or a buffer; 0 leaves it to the test.
+fn size(value: &str, name: &str) -> Result<Option<u32>, OptionError> {
     const MOST: u32 = 1 << 30;
-    let size = u32::try_from(convert(value)).ok().filter(|size| (1..=MOST).contains(size));
-    size.ok_or_else(|| OptionError(format!("{name} {value}: 1 to {MOST} bytes")))
+    let size = u32::try_from(convert(value)).ok().filter(|&size| size <= MOST);
+    let size = size.ok_or_else(|| OptionError(format!("{name} {value}: up to {MOST} bytes")))?;
+    Ok(Some(size).filter(|&size| size > 0))
 }
 
+/// As atoi(3) reads it: `1460b` is 1460.
 fn number(value: &str, most: u32, name: &str) -> Result<u32, OptionError> {
-    let number = integer(value).and_then(|number| u32::try_from(number).ok()).filter(|&number| number <= most);
+    let number = u32::try_from(leading_number(value)).ok().filter(|&number| number <= most);
     number.ok_or_else(|| OptionError(format!("{name} {value}: a number from 0 to {most}")))
 }
 
@@ -514,6 +519,12 @@ fn finish(mut options: Options) -> Result<Request, OptionError> {
         return refuse(
             "-l with a number of units: datagrams may be lost, so that the other end cannot count them; give a time",
         );
+    }
+    if let Some((first, last)) = options.client_ports
+        && first == last
+        && options.data_port.remote == first
+    {
+        return refuse(format!("-p {first} and -P ,{first}: the port of the server cannot be the client's only one"));
     }
     let longest = if options.transport.is_datagram() { super::LONGEST_DATAGRAM } else { u32::MAX };
     for (name, size) in [("-m", options.send_size.local), ("-r", options.request), ("-r", options.response)] {

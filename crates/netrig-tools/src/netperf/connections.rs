@@ -3,9 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rig_sys::socket::ZonedAddress;
-use socket2::{Domain, SockAddr};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::time::Timespec;
+use socket2::{Domain, SockAddr, Socket};
 
 use super::data::Connect;
 use super::options::Options;
@@ -29,43 +33,56 @@ pub struct Connections<'a> {
 }
 
 impl Connections<'_> {
+    /// The next port of those that take turns. On one machine the server's own cannot be had.
     fn take_port(&mut self) -> u16 {
         let (first, last) = self.options.client_ports.unwrap_or(CLIENT_PORTS);
-        let port = self.next_port;
+        let mut port = self.next_port;
+        if port == self.to.port() {
+            port = if port >= last { first } else { port + 1 };
+        }
         self.next_port = if port >= last { first } else { port + 1 };
-        // The server's own port cannot be had on one machine.
-        if port == self.to.port() { self.take_port() } else { port }
+        port
+    }
+
+    /// Waits for a connection that is not up yet. False where it was told to stop before.
+    fn is_up(socket: &Socket, stop: &AtomicBool) -> io::Result<bool> {
+        let slice = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        loop {
+            match poll(&mut [PollFd::new(socket, PollFlags::OUT)], Some(&slice)) {
+                Ok(0) | Err(Errno::INTR) if stop.load(Ordering::Relaxed) => return Ok(false),
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return socket.take_error()?.map_or(Ok(true), Err),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
     }
 }
 
 impl Connect for Connections<'_> {
-    fn connect(&mut self) -> io::Result<Option<OwnedFd>> {
+    fn connect(&mut self, stop: &AtomicBool) -> io::Result<Option<OwnedFd>> {
         let socket = self.settings.open(self.domain, self.options.transport)?;
         let from = self.from.at(self.take_port());
-        let in_use = |error: &io::Error| {
-            matches!(
-                error.kind(),
-                io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable | io::ErrorKind::PermissionDenied
-            )
-        };
         match socket.bind(&SockAddr::from(from)) {
             // Another program has it, or it is kept for root: the next one.
-            Err(error)
-                if in_use(&error)
-                    && !self.from.ip().is_unspecified()
-                    && error.kind() == io::ErrorKind::AddrNotAvailable =>
-            {
-                return Err(error);
+            Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) => {
+                return Ok(None);
             }
-            Err(error) if in_use(&error) => return Ok(None),
             result => result?,
         }
-        match socket.connect(&SockAddr::from(self.to)) {
+        let connected = match socket.connect(&SockAddr::from(self.to)) {
+            // A call blocks for a while at most, and the handshake goes on.
+            Err(error) if is_under_way(&error) => match Self::is_up(&socket, stop) {
+                Ok(false) => return Ok(None),
+                result => result.map(drop),
+            },
+            result => result,
+        };
+        match connected {
             // The connection that had this port before is not forgotten by both ends yet.
-            Err(error) if in_use(&error) || self.options.goes_on => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(IN_PROGRESS) => {
+            Err(error) if matches!(error.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::AddrNotAvailable) => {
                 Ok(None)
             }
+            Err(_) if self.options.survives_failed_connects => Ok(None),
             Err(error) => Err(error),
             Ok(()) => {
                 if self.first.is_none() {
@@ -74,6 +91,10 @@ impl Connect for Connections<'_> {
                 Ok(Some(OwnedFd::from(socket)))
             }
         }
+    }
+
+    fn closes_first(&self) -> bool {
+        self.options.no_control
     }
 
     fn exchanges(&self) -> bool {
@@ -88,5 +109,7 @@ impl Connect for Connections<'_> {
     }
 }
 
-/// EINPROGRESS: the connection was not up within the time that a call blocks.
-const IN_PROGRESS: i32 = rustix::io::Errno::INPROGRESS.raw_os_error();
+fn is_under_way(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::INPROGRESS | Errno::AGAIN))
+}

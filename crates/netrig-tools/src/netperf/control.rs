@@ -50,6 +50,43 @@ pub fn addresses(host: &str, family: Family) -> Result<Vec<ZonedAddress>, String
     if fitting.is_empty() { Err(format!("{host} has no address of family {family}")) } else { Ok(fitting) }
 }
 
+/// One message from a control connection whose reads block for a while at most. `patience` is for its first byte, or for all of it where
+/// there is none `for_rest`.
+///
+/// # Errors
+/// When it does not come whole.
+pub fn receive_message(
+    stream: &mut TcpStream,
+    patience: Duration,
+    for_rest: Option<Duration>,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Message, ControlError> {
+    let (mut bytes, mut filled) = ([0; MESSAGE], 0);
+    let mut until = Instant::now() + patience;
+    while filled < MESSAGE {
+        match stream.read(&mut bytes[filled..]) {
+            Ok(0) => return Err(ControlError::Closed),
+            Ok(read) => {
+                if let Some(for_rest) = for_rest.filter(|_| filled == 0) {
+                    until = Instant::now() + for_rest;
+                }
+                filled += read;
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                if is_over() {
+                    return Err(ControlError::Cancelled);
+                }
+                if Instant::now() >= until {
+                    return Err(ControlError::Silent(patience));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(ControlError::Closed),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Message::from_bytes(bytes))
+}
+
 impl Control {
     /// Connects to the first address that answers.
     ///
@@ -94,31 +131,13 @@ impl Control {
         Ok(self.0.write_all(message.as_bytes())?)
     }
 
-    /// The next message whole. `is_cancelled` is asked every now and then.
+    /// The next message whole. `is_over` is asked every now and then whether to go on waiting.
     ///
     /// # Errors
     /// When there is none within `patience`.
-    pub fn receive(&mut self, patience: Duration, is_cancelled: &dyn Fn() -> bool) -> Result<Message, ControlError> {
-        let (mut bytes, mut filled) = ([0; MESSAGE], 0);
-        let until = Instant::now() + patience;
+    pub fn receive(&mut self, patience: Duration, is_over: &dyn Fn() -> bool) -> Result<Message, ControlError> {
         self.0.set_read_timeout(Some(LOOK))?;
-        while filled < MESSAGE {
-            match self.0.read(&mut bytes[filled..]) {
-                Ok(0) => return Err(ControlError::Closed),
-                Ok(read) => filled += read,
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                    if is_cancelled() {
-                        return Err(ControlError::Cancelled);
-                    }
-                    if Instant::now() >= until {
-                        return Err(ControlError::Silent(patience));
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(ControlError::Closed),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(Message::from_bytes(bytes))
+        receive_message(&mut self.0, patience, None, is_over)
     }
 
     /// Whether the server has closed its end, while no answer is due.

@@ -14,7 +14,7 @@ use rig_sys::clock::{monotonic_ns, sleep_until};
 use rig_sys::socket::{ReceiveBatch, SendBatch, set_coalescing, set_segment_size};
 use rustix::fs::sendfile;
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use super::buffers::Ring;
 use super::options::Bursts;
@@ -37,8 +37,10 @@ pub struct Counters {
     pub receive_calls: AtomicU64,
     pub failed_sends: AtomicU64,
     pub transactions: AtomicU64,
+    /// Time that was slept for `-b` and `-w`, ns.
+    pub paused_ns: AtomicU64,
     /// CLOCK_MONOTONIC of the last datagram or connection that came, ns.
-    pub heard_ns: AtomicU64,
+    pub last_arrival_ns: AtomicU64,
 }
 
 /// A plain addition suffices, there is only one writer.
@@ -63,7 +65,7 @@ impl Counters {
 
 /// What a loop needs beside its socket.
 #[derive(Debug)]
-pub struct Course<'a> {
+pub struct LoopContext<'a> {
     pub counters: &'a Counters,
     pub stop: &'a AtomicBool,
     /// Bytes of a stream, or transactions, after which the test is over.
@@ -84,7 +86,7 @@ pub enum EndReason {
     Peer,
 }
 
-impl Course<'_> {
+impl LoopContext<'_> {
     #[inline]
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
@@ -113,7 +115,7 @@ impl Course<'_> {
     #[inline]
     fn wait_for_turn(&mut self) {
         if let Some(pace) = &mut self.pace {
-            pace.wait();
+            add(&self.counters.paused_ns, pace.wait(self.stop));
         }
     }
 }
@@ -138,20 +140,26 @@ impl Pace {
         })
     }
 
-    fn wait(&mut self) {
+    /// How long it slept, ns.
+    fn wait(&mut self, stop: &AtomicBool) -> u64 {
         self.left -= 1;
         if self.left > 0 {
-            return;
+            return 0;
         }
         self.left = self.sends;
-        let now_ns = monotonic_ns();
-        if now_ns < self.next_ns {
-            sleep_until(self.next_ns);
-            self.next_ns += self.interval_ns;
-        } else {
+        let begin_ns = monotonic_ns();
+        if begin_ns >= self.next_ns {
             // What was late stays late: intervals that are gone are not made up for.
-            self.next_ns = now_ns + self.interval_ns;
+            self.next_ns = begin_ns + self.interval_ns;
+            return 0;
         }
+        let mut now_ns = begin_ns;
+        while now_ns < self.next_ns && !stop.load(Ordering::Relaxed) {
+            sleep_until(self.next_ns.min(now_ns + LOOK.as_nanos() as u64));
+            now_ns = monotonic_ns();
+        }
+        self.next_ns += self.interval_ns;
+        now_ns - begin_ns
     }
 }
 
@@ -164,24 +172,24 @@ fn is_idle(errno: Errno) -> bool {
 ///
 /// # Errors
 /// Those of send(2).
-pub fn send_stream(socket: &OwnedFd, ring: &mut Ring, course: &mut Course<'_>) -> io::Result<EndReason> {
+pub fn send_stream(socket: &OwnedFd, ring: &mut Ring, context: &mut LoopContext<'_>) -> io::Result<EndReason> {
     loop {
-        if course.is_stopped() {
+        if context.is_stopped() {
             return Ok(EndReason::Stopped);
         }
-        let begin_ns = course.begin();
+        let begin_ns = context.begin();
         match send(socket, ring.current(), SendFlags::NOSIGNAL) {
             Ok(sent) => {
-                course.counters.sent(sent);
-                course.finish(begin_ns);
+                context.counters.sent(sent);
+                context.finish(begin_ns);
                 ring.advance();
-                if course.are_all_moved(sent as u64) {
+                if context.are_all_moved(sent as u64) {
                     return Ok(EndReason::Units);
                 }
-                course.wait_for_turn();
+                context.wait_for_turn();
             }
             Err(errno) if is_idle(errno) => {}
-            Err(Errno::NOBUFS | Errno::NOMEM) => add(&course.counters.failed_sends, 1),
+            Err(Errno::NOBUFS | Errno::NOMEM) => add(&context.counters.failed_sends, 1),
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -191,20 +199,20 @@ pub fn send_stream(socket: &OwnedFd, ring: &mut Ring, course: &mut Course<'_>) -
 ///
 /// # Errors
 /// Those of sendfile(2).
-pub fn send_file(socket: &OwnedFd, file: &OwnedFd, size: u32, course: &mut Course<'_>) -> io::Result<EndReason> {
+pub fn send_file(socket: &OwnedFd, file: &OwnedFd, size: u32, context: &mut LoopContext<'_>) -> io::Result<EndReason> {
     loop {
-        if course.is_stopped() {
+        if context.is_stopped() {
             return Ok(EndReason::Stopped);
         }
-        let begin_ns = course.begin();
+        let begin_ns = context.begin();
         match sendfile(socket, file, Some(&mut 0), size as usize) {
             Ok(sent) => {
-                course.counters.sent(sent);
-                course.finish(begin_ns);
-                if course.are_all_moved(sent as u64) {
+                context.counters.sent(sent);
+                context.finish(begin_ns);
+                if context.are_all_moved(sent as u64) {
                     return Ok(EndReason::Units);
                 }
-                course.wait_for_turn();
+                context.wait_for_turn();
             }
             Err(errno) if is_idle(errno) => {}
             Err(errno) => return Err(errno.into()),
@@ -216,19 +224,19 @@ pub fn send_file(socket: &OwnedFd, file: &OwnedFd, size: u32, course: &mut Cours
 ///
 /// # Errors
 /// Those of recv(2).
-pub fn receive_stream(socket: &OwnedFd, ring: &mut Ring, course: &mut Course<'_>) -> io::Result<EndReason> {
+pub fn receive_stream(socket: &OwnedFd, ring: &mut Ring, context: &mut LoopContext<'_>) -> io::Result<EndReason> {
     loop {
-        if course.is_stopped() {
+        if context.is_stopped() {
             return Ok(EndReason::Stopped);
         }
-        let begin_ns = course.begin();
+        let begin_ns = context.begin();
         match recv(socket, ring.current(), RecvFlags::empty()).map(|(_, received)| received) {
             Ok(0) => return Ok(EndReason::Peer),
             Ok(received) => {
-                course.counters.received(received, 1);
-                course.finish(begin_ns);
+                context.counters.received(received, 1);
+                context.finish(begin_ns);
                 ring.advance();
-                if course.are_all_moved(received as u64) {
+                if context.are_all_moved(received as u64) {
                     return Ok(EndReason::Units);
                 }
             }
@@ -243,54 +251,42 @@ pub fn receive_stream(socket: &OwnedFd, ring: &mut Ring, course: &mut Course<'_>
 ///
 /// # Errors
 /// Those of send(2), without those of a peer that is not there: its answers are no error of a load that nobody has to take.
-pub fn send_datagrams(socket: &OwnedFd, datagram: &[u8], course: &mut Course<'_>) -> io::Result<EndReason> {
-    let alone = course.pace.is_some() || course.latencies.is_some();
+pub fn send_datagrams(socket: &OwnedFd, datagram: &[u8], context: &mut LoopContext<'_>) -> io::Result<EndReason> {
+    let alone = context.pace.is_some() || context.latencies.is_some();
     let segments = (LONGEST_SEGMENTED / datagram.len().max(1)).clamp(1, MOST_SEGMENTS);
-    let cut = !alone && segments > 1 && set_segment_size(socket, datagram.len() as u32).is_ok();
-    let together = if cut { segments } else { 1 };
-    let message = datagram.repeat(together);
-    let mut batch = SendBatch::new(if alone || cut { 1 } else { BATCH }, &message);
+    let mut together = 1;
+    if !alone && segments > 1 && set_segment_size(socket, datagram.len() as u32).is_ok() {
+        together = segments;
+    }
+    let one_by_one = |messages| SendBatch::new(messages, datagram);
+    let mut batch = match together {
+        1 => one_by_one(if alone { 1 } else { BATCH }),
+        _ => SendBatch::new(1, &datagram.repeat(together)),
+    };
     loop {
-        if course.is_stopped() {
+        if context.is_stopped() {
             return Ok(EndReason::Stopped);
         }
-        let begin_ns = course.begin();
+        let begin_ns = context.begin();
         let count = batch.messages();
         match batch.send(socket, count, true) {
             Ok(sent) => {
                 let datagrams = sent * together;
-                add(&course.counters.sent_bytes, (datagrams * datagram.len()) as u64);
-                add(&course.counters.send_calls, datagrams as u64);
-                course.finish(begin_ns);
-                course.wait_for_turn();
+                add(&context.counters.sent_bytes, (datagrams * datagram.len()) as u64);
+                add(&context.counters.send_calls, datagrams as u64);
+                context.finish(begin_ns);
+                context.wait_for_turn();
             }
             Err(errno) if is_idle(errno) => {}
             Err(Errno::NOBUFS | Errno::NOMEM | Errno::CONNREFUSED) => {
-                add(&course.counters.failed_sends, together as u64);
+                add(&context.counters.failed_sends, together as u64);
             }
-            // A device that does not compute checksums cannot cut.
-            Err(Errno::IO) if cut => {
+            // A datagram is longer than the path's packets, which the kernel does not cut it for, or the device computes no checksums.
+            Err(Errno::INVAL | Errno::MSGSIZE | Errno::IO | Errno::OPNOTSUPP) if together > 1 => {
                 set_segment_size(socket, 0)?;
-                return send_datagrams_alone(socket, datagram, course);
+                together = 1;
+                batch = one_by_one(BATCH);
             }
-            Err(errno) => return Err(errno.into()),
-        }
-    }
-}
-
-fn send_datagrams_alone(socket: &OwnedFd, datagram: &[u8], course: &mut Course<'_>) -> io::Result<EndReason> {
-    let mut batch = SendBatch::new(BATCH, datagram);
-    loop {
-        if course.is_stopped() {
-            return Ok(EndReason::Stopped);
-        }
-        match batch.send(socket, BATCH, true) {
-            Ok(sent) => {
-                add(&course.counters.sent_bytes, (sent * datagram.len()) as u64);
-                add(&course.counters.send_calls, sent as u64);
-            }
-            Err(errno) if is_idle(errno) => {}
-            Err(Errno::NOBUFS | Errno::NOMEM | Errno::CONNREFUSED) => add(&course.counters.failed_sends, 1),
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -300,13 +296,13 @@ fn send_datagrams_alone(socket: &OwnedFd, datagram: &[u8], course: &mut Course<'
 ///
 /// # Errors
 /// Those of recv(2).
-pub fn receive_datagrams(socket: &OwnedFd, size: u32, course: &mut Course<'_>) -> io::Result<EndReason> {
+pub fn receive_datagrams(socket: &OwnedFd, size: u32, context: &mut LoopContext<'_>) -> io::Result<EndReason> {
     // What the kernel hands over together is counted by the datagram, and needs room for a whole packet of them.
     let coalesced = set_coalescing(socket, true).is_ok();
     let room = if coalesced { rig_sys::socket::LONGEST_MESSAGE } else { size as usize };
     let mut batch = ReceiveBatch::new(BATCH, room, coalesced);
     loop {
-        if course.is_stopped() {
+        if context.is_stopped() {
             return Ok(EndReason::Stopped);
         }
         match batch.receive(socket, true) {
@@ -318,8 +314,8 @@ pub fn receive_datagrams(socket: &OwnedFd, size: u32, course: &mut Course<'_>) -
                     bytes += datagram.len().min(size as usize);
                     datagrams += u64::from(!datagram.is_empty());
                 }
-                course.counters.received(bytes, datagrams);
-                course.counters.heard_ns.store(monotonic_ns(), Ordering::Relaxed);
+                context.counters.received(bytes, datagrams);
+                context.counters.last_arrival_ns.store(monotonic_ns(), Ordering::Relaxed);
                 if over {
                     return Ok(EndReason::Peer);
                 }
@@ -342,12 +338,12 @@ enum Arrival {
 }
 
 /// Takes one message: of a stream all of its bytes, of datagrams one.
-fn take(
+fn receive_message(
     socket: &OwnedFd,
     ring: &mut Ring,
     datagram: bool,
-    patience_ns: Option<u64>,
-    course: &Course<'_>,
+    deadline_ns: Option<u64>,
+    context: &LoopContext<'_>,
 ) -> Result<Arrival, Errno> {
     let (mut filled, mut calls) = (0, 0);
     let flags = if datagram { RecvFlags::empty() } else { RecvFlags::WAITALL };
@@ -359,15 +355,15 @@ fn take(
                 filled += received;
                 calls += 1;
                 if datagram || filled == buffer.len() {
-                    course.counters.received(filled, calls);
+                    context.counters.received(filled, calls);
                     return Ok(Arrival::Whole);
                 }
             }
             Err(errno) if is_idle(errno) => {
-                if course.is_stopped() {
+                if context.is_stopped() {
                     return Ok(Arrival::Stopped);
                 }
-                if patience_ns.is_some_and(|until_ns| monotonic_ns() >= until_ns) {
+                if deadline_ns.is_some_and(|until_ns| monotonic_ns() >= until_ns) {
                     return Ok(Arrival::Late);
                 }
             }
@@ -377,7 +373,7 @@ fn take(
 }
 
 /// Hands one message to the kernel, whole. False where it was told to stop meanwhile.
-fn give(socket: &OwnedFd, ring: &mut Ring, course: &Course<'_>) -> Result<bool, Errno> {
+fn send_message(socket: &OwnedFd, ring: &mut Ring, context: &LoopContext<'_>) -> Result<bool, Errno> {
     let mut given = 0;
     let buffer = ring.current();
     loop {
@@ -385,12 +381,12 @@ fn give(socket: &OwnedFd, ring: &mut Ring, course: &Course<'_>) -> Result<bool, 
             Ok(sent) => {
                 given += sent;
                 if given == buffer.len() {
-                    course.counters.sent(given);
+                    context.counters.sent(given);
                     return Ok(true);
                 }
             }
             Err(errno) if is_idle(errno) => {
-                if course.is_stopped() {
+                if context.is_stopped() {
                     return Ok(false);
                 }
             }
@@ -405,8 +401,9 @@ pub struct Exchanges {
     pub datagrams: bool,
     /// Requests on their way beside the one that is waited for.
     pub burst: u32,
-    /// After this long without a response all is taken for lost, and begun again.
-    pub patience: Option<Duration>,
+    /// After this long without a response all is taken for lost, and begun again. Of datagrams alone: a stream has no place to begin
+    /// again at.
+    pub timeout: Option<Duration>,
 }
 
 /// Sends requests and takes responses.
@@ -418,40 +415,40 @@ pub fn exchange(
     requests: &mut Ring,
     responses: &mut Ring,
     exchanges: Exchanges,
-    course: &mut Course<'_>,
+    context: &mut LoopContext<'_>,
 ) -> io::Result<EndReason> {
     let mut begins = VecDeque::with_capacity(exchanges.burst as usize + 1);
     loop {
         // With all of the burst on its way this is one request for each response.
         while begins.len() <= exchanges.burst as usize {
-            if course.is_stopped() {
+            if context.is_stopped() {
                 return Ok(EndReason::Stopped);
             }
-            let begin_ns = course.begin();
-            match give(socket, requests, course) {
+            let begin_ns = context.begin();
+            match send_message(socket, requests, context) {
                 Ok(true) => begins.push_back(begin_ns),
                 Ok(false) => return Ok(EndReason::Stopped),
-                Err(Errno::NOBUFS | Errno::NOMEM) => add(&course.counters.failed_sends, 1),
+                Err(Errno::NOBUFS | Errno::NOMEM) => add(&context.counters.failed_sends, 1),
                 // Nobody listens there yet, or any more: the datagram is lost as any other may be.
                 Err(Errno::CONNREFUSED) if exchanges.datagrams => begins.push_back(begin_ns),
                 Err(errno) => return Err(errno.into()),
             }
             requests.advance();
         }
-        let until_ns = exchanges.patience.map(|patience| monotonic_ns() + patience.as_nanos() as u64);
-        match take(socket, responses, exchanges.datagrams, until_ns, course) {
+        let until_ns = exchanges.timeout.map(|timeout| monotonic_ns() + timeout.as_nanos() as u64);
+        match receive_message(socket, responses, exchanges.datagrams, until_ns, context) {
             Ok(Arrival::Whole) => {
                 let begin_ns = begins.pop_front().unwrap_or_default();
-                course.finish(begin_ns);
-                add(&course.counters.transactions, 1);
+                context.finish(begin_ns);
+                add(&context.counters.transactions, 1);
                 responses.advance();
-                if course.are_all_moved(1) {
+                if context.are_all_moved(1) {
                     return Ok(EndReason::Units);
                 }
-                course.wait_for_turn();
+                context.wait_for_turn();
             }
             Ok(Arrival::Late) => begins.clear(),
-            Ok(Arrival::End) => return Ok(if course.is_stopped() { EndReason::Stopped } else { EndReason::Peer }),
+            Ok(Arrival::End) => return Ok(if context.is_stopped() { EndReason::Stopped } else { EndReason::Peer }),
             Ok(Arrival::Stopped) => return Ok(EndReason::Stopped),
             Err(Errno::CONNREFUSED) if exchanges.datagrams => {}
             Err(errno) => return Err(errno.into()),
@@ -468,10 +465,13 @@ pub fn answer(
     requests: &mut Ring,
     responses: &mut Ring,
     datagrams: bool,
-    course: &mut Course<'_>,
+    context: &mut LoopContext<'_>,
 ) -> io::Result<EndReason> {
     loop {
-        match take(socket, requests, datagrams, None, course) {
+        if context.is_stopped() {
+            return Ok(EndReason::Stopped);
+        }
+        match receive_message(socket, requests, datagrams, None, context) {
             Ok(Arrival::Whole) => {}
             Ok(Arrival::Late) => continue,
             Ok(Arrival::End) => return Ok(EndReason::Peer),
@@ -481,28 +481,31 @@ pub fn answer(
         }
         requests.advance();
         if datagrams {
-            course.counters.heard_ns.store(monotonic_ns(), Ordering::Relaxed);
+            context.counters.last_arrival_ns.store(monotonic_ns(), Ordering::Relaxed);
         }
-        match give(socket, responses, course) {
-            Ok(true) => add(&course.counters.transactions, 1),
+        match send_message(socket, responses, context) {
+            Ok(true) => add(&context.counters.transactions, 1),
             Ok(false) => return Ok(EndReason::Stopped),
             Err(Errno::NOBUFS | Errno::NOMEM | Errno::CONNREFUSED) if datagrams => {
-                add(&course.counters.failed_sends, 1);
+                add(&context.counters.failed_sends, 1);
             }
             Err(errno) => return Err(errno.into()),
         }
         responses.advance();
-        course.wait_for_turn();
+        context.wait_for_turn();
     }
 }
 
 /// What a socket is asked for by transactions with a connection each.
 pub trait Connect {
-    /// A connection to the server. `None` where there was none this time, and another may come up.
+    /// A connection to the server. `None` where there was none this time and another may come up, or it was told to stop.
     ///
     /// # Errors
     /// When there will be none.
-    fn connect(&mut self) -> io::Result<Option<OwnedFd>>;
+    fn connect(&mut self, stop: &AtomicBool) -> io::Result<Option<OwnedFd>>;
+
+    /// Whether this end closes first: the other one is no netserver.
+    fn closes_first(&self) -> bool;
 
     /// Whether messages are exchanged, and not only connections made.
     fn exchanges(&self) -> bool;
@@ -519,47 +522,51 @@ pub fn connect_and_exchange(
     connections: &mut impl Connect,
     requests: &mut Ring,
     responses: &mut Ring,
-    course: &mut Course<'_>,
+    context: &mut LoopContext<'_>,
 ) -> io::Result<EndReason> {
     loop {
-        if course.is_stopped() {
+        if context.is_stopped() {
             return Ok(EndReason::Stopped);
         }
-        let begin_ns = course.begin();
-        let Some(connection) = connections.connect()? else { continue };
+        let begin_ns = context.begin();
+        let Some(connection) = connections.connect(context.stop)? else { continue };
         if connections.exchanges() {
-            if !give(&connection, requests, course)? {
+            if !send_message(&connection, requests, context)? {
                 return Ok(EndReason::Stopped);
             }
-            match take(&connection, responses, false, None, course)? {
+            match receive_message(&connection, responses, false, None, context)? {
                 Arrival::Whole => {}
                 Arrival::Stopped => return Ok(EndReason::Stopped),
                 Arrival::Late | Arrival::End => continue,
             }
         }
         connections.look(&connection);
-        if !drain(&connection, course) {
+        if connections.closes_first() {
+            // It fails where the peer was faster.
+            let _ = shutdown(&connection, Shutdown::Write);
+        }
+        if !drain(&connection, context) {
             return Ok(EndReason::Stopped);
         }
         drop(connection);
-        course.finish(begin_ns);
-        add(&course.counters.transactions, 1);
-        if course.are_all_moved(1) {
+        context.finish(begin_ns);
+        add(&context.counters.transactions, 1);
+        if context.are_all_moved(1) {
             return Ok(EndReason::Units);
         }
-        course.wait_for_turn();
+        context.wait_for_turn();
     }
 }
 
 /// Reads to the peer's end of the stream, or its reset. False where it was told to stop before.
-pub fn drain(connection: impl AsFd, course: &Course<'_>) -> bool {
+pub fn drain(connection: impl AsFd, context: &LoopContext<'_>) -> bool {
     let mut rest = [0_u8; 4096];
     loop {
         match recv(&connection, &mut rest, RecvFlags::empty()).map(|(_, received)| received) {
             Ok(0) => return true,
             Ok(_) => {}
             Err(errno) if is_idle(errno) => {
-                if course.is_stopped() {
+                if context.is_stopped() {
                     return false;
                 }
             }
@@ -578,30 +585,30 @@ pub fn accept_and_answer(
     requests: &mut Ring,
     responses: &mut Ring,
     mut look: impl FnMut(&OwnedFd),
-    course: &mut Course<'_>,
+    context: &mut LoopContext<'_>,
 ) -> io::Result<EndReason> {
     loop {
         match accept() {
             Ok(connection) => {
-                course.counters.heard_ns.store(monotonic_ns(), Ordering::Relaxed);
+                context.counters.last_arrival_ns.store(monotonic_ns(), Ordering::Relaxed);
                 // A client that goes in the middle ends its connection, and not the test.
                 let whole = !exchanges
-                    || (matches!(take(&connection, requests, false, None, course), Ok(Arrival::Whole))
-                        && matches!(give(&connection, responses, course), Ok(true)));
+                    || (matches!(receive_message(&connection, requests, false, None, context), Ok(Arrival::Whole))
+                        && matches!(send_message(&connection, responses, context), Ok(true)));
                 look(&connection);
                 drop(connection);
                 if whole {
-                    add(&course.counters.transactions, 1);
-                    if course.are_all_moved(1) {
+                    add(&context.counters.transactions, 1);
+                    if context.are_all_moved(1) {
                         return Ok(EndReason::Units);
                     }
-                    course.wait_for_turn();
+                    context.wait_for_turn();
                 }
             }
             Err(errno) if is_idle(errno) || errno == Errno::CONNABORTED => {}
             Err(errno) => return Err(errno.into()),
         }
-        if course.is_stopped() {
+        if context.is_stopped() {
             return Ok(EndReason::Stopped);
         }
     }

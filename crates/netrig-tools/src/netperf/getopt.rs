@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 /// One option, as it was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Letter {
+pub struct GivenOption {
     pub letter: char,
     /// Where the letter asks for a value. Empty otherwise.
     pub value: String,
@@ -21,16 +21,16 @@ pub enum GetoptError {
 
 /// A command line that is read from left to right, up to `--` or its end.
 #[derive(Debug, Clone)]
-pub struct Words {
+pub struct CommandLine {
     words: Vec<String>,
     next: usize,
     /// Letters of the present word that were not looked at.
     rest: String,
-    /// Words that are no options and belong to none.
+    /// CommandLine that are no options and belong to none.
     pub strays: Vec<String>,
 }
 
-impl Words {
+impl CommandLine {
     pub fn new(arguments: &[OsString]) -> Self {
         let words = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         Self { words, next: 0, rest: String::new(), strays: Vec::new() }
@@ -41,7 +41,7 @@ impl Words {
     ///
     /// # Errors
     /// A letter that there is not, or one without its value.
-    pub fn option(&mut self, letters: &str) -> Result<Option<Letter>, GetoptError> {
+    pub fn option(&mut self, letters: &str) -> Result<Option<GivenOption>, GetoptError> {
         if self.rest.is_empty() {
             loop {
                 let Some(word) = self.words.get(self.next).cloned() else { return Ok(None) };
@@ -66,15 +66,15 @@ impl Words {
         };
         if !letters[at + letter.len_utf8()..].starts_with(':') {
             self.rest = rest;
-            return Ok(Some(Letter { letter, value: String::new() }));
+            return Ok(Some(GivenOption { letter, value: String::new() }));
         }
         self.rest.clear();
         if !rest.is_empty() {
-            return Ok(Some(Letter { letter, value: rest }));
+            return Ok(Some(GivenOption { letter, value: rest }));
         }
         let value = self.words.get(self.next).cloned().ok_or(GetoptError::NoValue(letter))?;
         self.next += 1;
-        Ok(Some(Letter { letter, value }))
+        Ok(Some(GivenOption { letter, value }))
     }
 
     /// The next word, if it `is` what an option takes that may stand without.
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     fn read(arguments: &[&str], letters: &str) -> (Vec<(char, String)>, Vec<String>) {
-        let mut words = Words::new(&arguments.iter().map(OsString::from).collect::<Vec<_>>());
+        let mut words = CommandLine::new(&arguments.iter().map(OsString::from).collect::<Vec<_>>());
         let mut read = Vec::new();
         while let Some(option) = words.option(letters).unwrap() {
             read.push((option.letter, option.value));
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn what_follows_the_two_dashes_is_read_with_other_letters() {
-        let mut words = Words::new(&["-a", "--", "-k", "X,Y", "-D"].map(OsString::from));
+        let mut words = CommandLine::new(&["-a", "--", "-k", "X,Y", "-D"].map(OsString::from));
         assert_eq!(words.option("a").unwrap().unwrap().letter, 'a');
         assert_eq!(words.option("a"), Ok(None));
         assert_eq!(words.option("kD").unwrap().unwrap().letter, 'k');
@@ -123,10 +123,10 @@ mod tests {
 
     #[test]
     fn errors_are_those_of_getopt() {
-        let mut words = Words::new(&["-é", "-z", "-l"].map(OsString::from));
+        let mut words = CommandLine::new(&["-é", "-z", "-l"].map(OsString::from));
         assert_eq!(words.option("l:").unwrap_err().to_string(), "invalid option -- 'é'");
         assert_eq!(words.option("l:").unwrap_err().to_string(), "invalid option -- 'z'");
         assert_eq!(words.option("l:").unwrap_err().to_string(), "option requires an argument -- 'l'");
-        assert_eq!(Words::new(&[OsString::from("-:")]).option("l:").unwrap_err(), GetoptError::Unknown(':'));
+        assert_eq!(CommandLine::new(&[OsString::from("-:")]).option("l:").unwrap_err(), GetoptError::Unknown(':'));
     }
 }

@@ -10,6 +10,9 @@ use super::data::Counters;
 use super::options::{Layout, Options};
 use super::units::Unit;
 
+/// Between two looks at an interval that is over and has nothing.
+const OFTEN_NS: u64 = 1_000_000;
+
 /// What was moved since the last look, and when that was.
 pub struct Interim<'a> {
     options: &'a Options,
@@ -26,8 +29,9 @@ impl<'a> Interim<'a> {
         Self { options, unit, every_ns, begin_ns: monotonic_ns(), before: 0, printed: 0 }
     }
 
-    pub fn due_ns(&self) -> u64 {
-        self.begin_ns + self.every_ns
+    /// When to look next: after the interval, and from then on often, until something was moved.
+    pub fn due_ns(&self, now_ns: u64) -> u64 {
+        (self.begin_ns + self.every_ns).max(now_ns + OFTEN_NS)
     }
 
     fn amount(&self, counters: &Counters) -> u64 {
@@ -40,15 +44,18 @@ impl<'a> Interim<'a> {
         }
     }
 
+    /// Says what was moved since the interval began, when it is over. An interval without anything goes on until there is something: a rate
+    /// of 0, and then one of a transaction that began in it, would both be wrong.
     pub fn look(&mut self, counters: &Counters, now_ns: u64, is_over: bool) {
-        if now_ns >= self.due_ns() && !is_over {
+        if now_ns >= self.begin_ns + self.every_ns && !is_over && self.amount(counters) > self.before {
             self.say(counters, now_ns);
         }
     }
 
-    pub fn finish(&mut self, counters: &Counters) {
-        if self.amount(counters) > self.before {
-            self.say(counters, monotonic_ns());
+    /// Says what is left at the end of the data.
+    pub fn finish(&mut self, counters: &Counters, end_ns: u64) {
+        if self.amount(counters) > self.before && end_ns > self.begin_ns {
+            self.say(counters, end_ns);
         }
     }
 

@@ -43,7 +43,7 @@ use rig_load::driver::Cancel;
 use rig_sys::{process, socket};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use self::getopt::Words;
+use self::getopt::CommandLine;
 use self::options::{DataAddress, Request};
 use self::server::ServerSettings;
 use self::values::{Family, leading_number};
@@ -168,7 +168,7 @@ pub fn execute_netserver(arguments: &[OsString]) -> Result<Exit, Failure> {
 /// `None` where there is nothing to do but what was said already.
 fn server_options(arguments: &[OsString]) -> Result<Option<ServerOptions>, Failure> {
     let mut options = ServerOptions::default();
-    let mut words = Words::new(arguments);
+    let mut words = CommandLine::new(arguments);
     loop {
         let option = match words.option(SERVER) {
             Ok(Some(option)) => option,

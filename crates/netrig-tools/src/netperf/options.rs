@@ -132,9 +132,7 @@ pub struct Options {
     pub keep_whole: bool,
     pub defer_accept: bool,
     /// `-U`: go on where a connection does not come up.
-    pub goes_on: bool,
-    /// `-l` of the test
-    pub multicast_ttl: Option<u32>,
+    pub survives_failed_connects: bool,
     pub uuid: String,
     pub layout: Layout,
     /// What was written behind `-o`, `-k` or `-O`.
@@ -199,8 +197,7 @@ impl Options {
             fast_open: false,
             keep_whole: false,
             defer_accept: false,
-            goes_on: false,
-            multicast_ttl: None,
+            survives_failed_connects: false,
             uuid: String::new(),
             layout: Layout::Classic,
             selection: None,

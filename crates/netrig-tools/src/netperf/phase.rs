@@ -21,7 +21,7 @@ pub enum Watch {
 ///
 /// # Panics
 /// When `work` does.
-pub fn carry<T: Send>(stop: &AtomicBool, work: impl FnOnce() -> T + Send, mut watch: impl FnMut() -> Watch) -> T {
+pub fn run_phase<T: Send>(stop: &AtomicBool, work: impl FnOnce() -> T + Send, mut watch: impl FnMut() -> Watch) -> T {
     thread::scope(|scope| {
         let (done, ended) = channel::<()>();
         let worker = scope.spawn(move || {

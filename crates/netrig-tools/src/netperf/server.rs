@@ -1,32 +1,33 @@
 //! netserver: the other end of netperf's tests, for any number of clients at once.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rig_cli::streams;
 use rig_load::driver::Cancel;
 use rig_sys::clock::{monotonic_after, monotonic_ns};
 use rig_sys::cpu;
-use rig_sys::socket::NamedAddress;
+use rig_sys::socket::{NamedAddress, ZonedAddress};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, acceptfrom, connect, recv, recvfrom};
 use socket2::{Domain, SockAddr, Socket};
 
 use super::LONGEST_DATAGRAM;
-use super::buffers::{LARGEST_RING, Ring, RingLayout, width_for};
-use super::data::{self, Counters, Course, EndReason, LOOK, Pace};
+use super::buffers::{Ring, RingLayout, width_for};
+use super::control::{ControlError, receive_message};
+use super::data::{self, Counters, EndReason, LOOK, LoopContext, Pace};
 use super::options::Bursts;
-use super::phase::{Watch, carry};
+use super::phase::{Watch, run_phase};
 use super::sockets::{BufferSizes, SocketSettings, TransportFacts, any_of, bind};
 use super::usage::{METHOD, NO_METHOD, Usage, between};
 use super::values::{Direction, Transport, Ways};
-use super::wire::{MESSAGE, Message, OmniRequest, OmniResponse, OmniResults, UNKNOWN_REQUEST, flag, message};
+use super::wire::{Message, OmniRequest, OmniResponse, OmniResults, UNKNOWN_REQUEST, flag, message};
 
 /// Clients at once; one more is closed unheard.
 const CLIENTS: usize = 1000;
@@ -36,6 +37,8 @@ const STACK: usize = 256 << 10;
 const PASSPHRASE: Duration = Duration::from_secs(20);
 /// For a client to say anything at all after it has connected, or the rest of a message that has begun.
 const FIRST_WORD: Duration = Duration::from_secs(30);
+/// Between two tests of a client.
+const BETWEEN_TESTS: Duration = Duration::from_secs(600);
 /// What a test may take beyond its time for the client to end it, as in netserver.
 const PADDING: Duration = Duration::from_secs(4);
 /// Without a datagram or a connection for so long after its time, a test is over.
@@ -87,9 +90,9 @@ pub fn serve(listeners: &[TcpListener], settings: &ServerSettings, cancel: &Canc
             let serial = settings.serial;
             let started = thread::Builder::new().stack_size(STACK).spawn(move || {
                 say(&settings, from, "has come");
+                let _place = ClientPlace(of_thread);
                 let end = Client::new(stream, from, &settings, &cancel).and_then(Client::serve);
                 say(&settings, from, &end.map_or_else(|error| format!("has gone: {error}"), |()| "has gone".into()));
-                of_thread.fetch_sub(1, Ordering::Relaxed);
             });
             match started {
                 Ok(client) if serial => drop(client.join()),
@@ -100,6 +103,15 @@ pub fn serve(listeners: &[TcpListener], settings: &ServerSettings, cancel: &Canc
                 }
             }
         }
+    }
+}
+
+/// One of the clients that there may be at once, given back however its thread ends.
+struct ClientPlace(Arc<AtomicUsize>);
+
+impl Drop for ClientPlace {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -172,16 +184,16 @@ impl<'a> Client<'a> {
 
     fn serve(mut self) -> io::Result<()> {
         if let Some(passphrase) = &self.settings.passphrase {
-            let first = self.receive(Some(PASSPHRASE))?;
+            let first = self.receive(PASSPHRASE)?;
             // netserver says nothing either way.
             match first {
                 Some(first) if first.kind() == message::PASSPHRASE && first.text() == *passphrase => {}
                 _ => return Err(io::Error::new(io::ErrorKind::PermissionDenied, "not the passphrase")),
             }
         }
-        let mut first = true;
-        while let Some(request) = self.receive(first.then_some(FIRST_WORD))? {
-            first = false;
+        let mut patience = FIRST_WORD;
+        while let Some(request) = self.receive(patience)? {
+            patience = BETWEEN_TESTS;
             match request.kind() {
                 message::DO_OMNI => self.test(&OmniRequest::decode(&request))?,
                 message::DEBUG_ON => self.send(&Message::new(message::DEBUG_OK, 0))?,
@@ -206,30 +218,13 @@ impl<'a> Client<'a> {
     }
 
     /// The next message; `None` at the connection's end, and when the server ends. `patience` is for its first byte.
-    fn receive(&mut self, patience: Option<Duration>) -> io::Result<Option<Message>> {
-        let (mut bytes, mut filled) = ([0; MESSAGE], 0);
-        let mut until = patience.map(|patience| Instant::now() + patience);
-        while filled < MESSAGE {
-            match self.stream.read(&mut bytes[filled..]) {
-                Ok(0) => return Ok(None),
-                Ok(read) => {
-                    if filled == 0 {
-                        until = Some(Instant::now() + FIRST_WORD);
-                    }
-                    filled += read;
-                }
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                    if self.cancel.is_cancelled() {
-                        return Ok(None);
-                    }
-                    if until.is_some_and(|until| Instant::now() >= until) {
-                        return Err(io::Error::new(io::ErrorKind::TimedOut, "no whole message came"));
-                    }
-                }
-                Err(error) => return Err(error),
-            }
+    fn receive(&mut self, patience: Duration) -> io::Result<Option<Message>> {
+        match receive_message(&mut self.stream, patience, Some(FIRST_WORD), &|| self.cancel.is_cancelled()) {
+            Ok(message) => Ok(Some(message)),
+            Err(ControlError::Closed | ControlError::Cancelled) => Ok(None),
+            Err(error @ ControlError::Silent(_)) => Err(io::Error::new(io::ErrorKind::TimedOut, error)),
+            Err(ControlError::Io(error)) => Err(error),
         }
-        Ok(Some(Message::from_bytes(bytes)))
     }
 
     /// Whether the client has gone while it waits for results.
@@ -242,7 +237,7 @@ impl<'a> Client<'a> {
 
     fn test(&mut self, request: &OmniRequest) -> io::Result<()> {
         let refused = |kind: u32, errno: i32| Message::new(kind, errno);
-        let prepared = match End::prepare(request, self.stream.local_addr()?.ip(), self.from.ip()) {
+        let prepared = match End::prepare(request, self.stream.local_addr()?.ip(), self.from.into()) {
             Ok(prepared) => prepared,
             Err(Refusal(errno)) => {
                 let why = io::Error::from_raw_os_error(errno);
@@ -272,16 +267,18 @@ struct End {
     buffers: BufferSizes,
     send: RingLayout,
     receive: RingLayout,
-    /// From where data may come.
-    client: IpAddr,
+    /// The client's end of the control connection, from where data may come and to where it may go.
+    client: ZonedAddress,
 }
 
 impl End {
-    fn prepare(request: &OmniRequest, at: IpAddr, client: IpAddr) -> Result<Self, Refusal> {
+    fn prepare(request: &OmniRequest, at: IpAddr, client: ZonedAddress) -> Result<Self, Refusal> {
         let transport = Transport::of_number(request.protocol).ok_or(Errno::PROTONOSUPPORT)?;
         let direction = Direction::of_number(request.direction);
         let connects = request.flags & flag::CONNECT_TEST != 0;
-        if (direction == Direction::default() || transport.is_datagram()) && (connects == transport.is_datagram()) {
+        let moves_nothing = direction == Direction::default() && !connects;
+        let connects_without = connects && transport.is_datagram();
+        if moves_nothing || connects_without || (connects && direction.is_one_way()) {
             return Err(Errno::INVAL.into());
         }
         // A file of the server's is not a client's to choose.
@@ -358,14 +355,17 @@ impl End {
         Ok(Self { request, transport, direction, socket, response, buffers, send, receive, client })
     }
 
-    /// Whether data may come from there: from where the client is, or said that it would be; from anywhere where it comes to another
-    /// address than the control connection, and may leave by another, too.
+    /// Whether data may come from there: from where the client is, or said that it would be. Where it comes to another address than the
+    /// control connection it may leave by another, too, and comes from anywhere; then nothing may go back that is more than what came.
     fn is_clients(&self, from: Option<IpAddr>) -> bool {
-        let from = from.map(|from| from.to_canonical());
-        self.request.server_address.is_some()
-            || from == Some(self.client.to_canonical())
-            || (from.is_some() && from == self.request.client_address.map(|address| address.to_canonical()))
-            || self.client.is_ipv6() != (self.request.family == 6)
+        let Some(from) = from.map(|from| from.to_canonical()) else { return false };
+        if from == self.client.ip().to_canonical() {
+            return true;
+        }
+        let elsewhere = self.request.server_address.is_some() || self.client.is_ipv6() != (self.request.family == 6);
+        let said = self.request.client_address.is_some_and(|address| address.to_canonical() == from);
+        let amplifies = self.transport.is_datagram() && self.direction.transmits && self.send.size > self.receive.size;
+        (elsewhere || said) && !amplifies
     }
 
     fn run(self, usage: Option<&Usage>, is_abandoned: &dyn Fn() -> bool) -> io::Result<OmniResults> {
@@ -385,9 +385,11 @@ impl End {
         let mut abandoned = false;
         let watch = || {
             let now_ns = monotonic_ns();
-            let heard_ns = counters.heard_ns.load(Ordering::Relaxed).max(begin_ns);
+            let last_arrival_ns = counters.last_arrival_ns.load(Ordering::Relaxed);
+            // A client may wait before its first datagram or connection.
+            let has_begun = hears && last_arrival_ns > 0;
             let over = over_ns.is_some_and(|over_ns| now_ns >= over_ns);
-            silent = hears && over && now_ns.saturating_sub(heard_ns) >= SILENCE.as_nanos() as u64;
+            silent = has_begun && over && now_ns.saturating_sub(last_arrival_ns) >= SILENCE.as_nanos() as u64;
             timed_out = deadline_ns.is_some_and(|deadline_ns| now_ns >= deadline_ns);
             abandoned = is_abandoned();
             if silent || timed_out || abandoned { Watch::Stops } else { Watch::GoesOn(deadline_ns) }
@@ -398,7 +400,7 @@ impl End {
             }
             self.move_data(&counters, &stop, connects)
         };
-        let ended = carry(&stop, work, watch);
+        let ended = run_phase(&stop, work, watch);
         let end_ns = monotonic_ns();
         let cpu = match (usage, readings) {
             (Some(usage), Some(begin)) => Some(between(&begin, &usage.read().map_err(io::Error::other)?)),
@@ -408,9 +410,9 @@ impl End {
             return Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the client has gone"));
         }
         let (facts, buffers) = ended?;
-        let heard_ns = counters.heard_ns.load(Ordering::Relaxed);
+        let last_arrival_ns = counters.last_arrival_ns.load(Ordering::Relaxed);
         let last_ns = match (silent, timed_out) {
-            (true, _) if heard_ns > begin_ns => heard_ns,
+            (true, _) if last_arrival_ns > begin_ns => last_arrival_ns,
             (_, true) => end_ns.saturating_sub(padding.as_nanos() as u64),
             _ => end_ns,
         };
@@ -468,23 +470,23 @@ impl End {
         let pace = self.direction.transmits.then(|| Pace::new(bursts)).flatten();
         let by_units = self.direction == Direction { transmits: true, receives: false } || connects;
         let units = units.filter(|_| by_units);
-        let mut course = Course { counters, stop, units, pace, latencies: None };
+        let mut context = LoopContext { counters, stop, units, pace, latencies: None };
         let mut send = Ring::new(self.send, None)?;
         let mut receive = Ring::new(self.receive, None)?;
         if connects {
-            return self.serve_connections(&mut receive, &mut send, &mut course);
+            return self.serve_connections(&mut receive, &mut send, &mut context);
         }
         if self.transport.is_datagram() {
-            self.serve_datagrams(&mut receive, &mut send, &mut course)?;
+            self.serve_datagrams(&mut receive, &mut send, &mut context)?;
             return Ok((TransportFacts::default(), BufferSizes::of(&self.socket)?));
         }
-        let Some(connection) = self.accept(&course)? else {
+        let Some(connection) = self.accept(&context)? else {
             return Ok((TransportFacts::default(), self.buffers));
         };
         let end = match (self.direction.transmits, self.direction.receives) {
-            (true, true) => data::answer(&connection, &mut receive, &mut send, false, &mut course),
-            (true, false) => data::send_stream(&connection, &mut send, &mut course),
-            _ => data::receive_stream(&connection, &mut receive, &mut course),
+            (true, true) => data::answer(&connection, &mut receive, &mut send, false, &mut context),
+            (true, false) => data::send_stream(&connection, &mut send, &mut context),
+            _ => data::receive_stream(&connection, &mut receive, &mut context),
         };
         // A client that is satisfied early may reset the connection.
         match end {
@@ -496,12 +498,12 @@ impl End {
     }
 
     /// The client's connection; `None` where the test ends before.
-    fn accept(&self, course: &Course<'_>) -> io::Result<Option<OwnedFd>> {
+    fn accept(&self, context: &LoopContext<'_>) -> io::Result<Option<OwnedFd>> {
         loop {
             match self.accept_one() {
                 Ok(connection) => return Ok(Some(connection)),
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {
-                    if course.stop.load(Ordering::Relaxed) {
+                    if context.stop.load(Ordering::Relaxed) {
                         return Ok(None);
                     }
                 }
@@ -528,7 +530,7 @@ impl End {
         &self,
         requests: &mut Ring,
         responses: &mut Ring,
-        course: &mut Course<'_>,
+        context: &mut LoopContext<'_>,
     ) -> io::Result<(TransportFacts, BufferSizes)> {
         let mut seen = None;
         let look = |connection: &OwnedFd| {
@@ -537,35 +539,43 @@ impl End {
             }
         };
         let exchanges = self.direction.receives;
-        data::accept_and_answer(|| self.accept_one(), exchanges, requests, responses, look, course)?;
+        data::accept_and_answer(|| self.accept_one(), exchanges, requests, responses, look, context)?;
         Ok(seen.unwrap_or((TransportFacts::default(), self.buffers)))
     }
 
-    fn serve_datagrams(&self, receive: &mut Ring, send: &mut Ring, course: &mut Course<'_>) -> io::Result<EndReason> {
+    fn serve_datagrams(
+        &self,
+        receive: &mut Ring,
+        send: &mut Ring,
+        context: &mut LoopContext<'_>,
+    ) -> io::Result<EndReason> {
         let socket = self.socket.as_fd().try_clone_to_owned()?;
         if !self.direction.receives {
-            let port = u16::try_from(self.request.client_port).unwrap_or(0);
-            let to = SocketAddr::new(self.request.client_address.unwrap_or(self.client), port);
-            self.socket.connect(&SockAddr::from(to))?;
+            // Nowhere else: whoever is there has shown that it listens to this machine.
+            if self.request.client_address.is_some_and(|address| address != self.client.ip()) {
+                return Err(Errno::PERM.into());
+            }
+            let port = u16::try_from(self.request.client_port).map_err(|_| Errno::INVAL)?;
+            self.socket.connect(&SockAddr::from(self.client.at(port)))?;
             let datagram = send.current().to_vec();
-            let end = data::send_datagrams(&socket, &datagram, course)?;
+            let end = data::send_datagrams(&socket, &datagram, context)?;
             for _ in 0..3 {
                 let _ = rustix::net::send(&socket, &[], SendFlags::NOSIGNAL);
             }
             return Ok(end);
         }
-        if !self.hear_client(&socket, course)? {
+        if !self.await_client(&socket, context)? {
             return Ok(EndReason::Stopped);
         }
         if self.direction.transmits {
-            data::answer(&socket, receive, send, true, course)
+            data::answer(&socket, receive, send, true, context)
         } else {
-            data::receive_datagrams(&socket, self.receive.size, course)
+            data::receive_datagrams(&socket, self.receive.size, context)
         }
     }
 
     /// Waits for the first datagram that comes from the client, and takes none of others from then on. False where the test ends before.
-    fn hear_client(&self, socket: &OwnedFd, course: &Course<'_>) -> io::Result<bool> {
+    fn await_client(&self, socket: &OwnedFd, context: &LoopContext<'_>) -> io::Result<bool> {
         loop {
             match recvfrom(socket, &mut [0_u8][..], RecvFlags::PEEK) {
                 Ok((_, _, from)) => {
@@ -573,7 +583,7 @@ impl End {
                     match from.filter(|from| self.is_clients(Some(from.ip()))) {
                         Some(from) => {
                             connect(socket, &from)?;
-                            course.counters.heard_ns.store(monotonic_ns(), Ordering::Relaxed);
+                            context.counters.last_arrival_ns.store(monotonic_ns(), Ordering::Relaxed);
                             return Ok(true);
                         }
                         None => drop(recv(socket, &mut [0_u8][..], RecvFlags::empty())),
@@ -582,7 +592,7 @@ impl End {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
-            if course.stop.load(Ordering::Relaxed) {
+            if context.stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
         }
@@ -608,7 +618,7 @@ fn layouts(
     let direction = Direction::of_number(request.direction);
     let chosen = |used: bool, exchanged: i32, asked: i32, own: u32, width: u32, alignment: u32, offset: u32| {
         if !used {
-            return Ok(RingLayout { width: 1, size: 1, alignment: 1, offset: 0 });
+            return Ok(RingLayout::UNUSED);
         }
         let size = [exchanged, asked].into_iter().find(|&size| size > 0).map_or(own.max(1), |size| size as u32);
         let width = match width {
@@ -618,7 +628,7 @@ fn layouts(
         };
         let layout = RingLayout { width, size, alignment, offset };
         let too_long = transport.is_datagram() && size > LONGEST_DATAGRAM && exchanged > 0;
-        if layout.memory() > LARGEST_BUFFERS.min(LARGEST_RING) || too_long {
+        if too_long || layout.check(LARGEST_BUFFERS / 2).is_err() {
             return Err(Refusal::from(Errno::MSGSIZE));
         }
         Ok(layout)
@@ -649,7 +659,8 @@ fn layouts(
 pub fn fuzz(request: &OmniRequest) {
     let Some(transport) = Transport::of_number(request.protocol) else { return };
     if let Ok((send, receive)) = layouts(request, transport, BufferSizes { send: 16_384, receive: 131_072 }) {
-        assert!(send.memory() <= LARGEST_BUFFERS && receive.memory() <= LARGEST_BUFFERS);
+        assert!(send.memory() + receive.memory() <= LARGEST_BUFFERS);
+        assert!(send.width.max(receive.width) <= RingLayout::WIDEST);
     }
 }
 

@@ -27,8 +27,10 @@ pub struct SocketSettings {
     pub pacing: Option<u64>,
     pub congestion_control: Option<String>,
     pub keep_whole: bool,
+    /// Of a socket that connects: data goes with the first segment.
     pub fast_open: bool,
-    pub multicast_ttl: Option<u32>,
+    /// Of datagrams: what the machine's own queues drop is an error (IP_RECVERR, ip(7)).
+    pub tells_drops: bool,
 }
 
 /// What the kernel says that a socket has; bytes as it tells them, twice what was asked for (socket(7)).
@@ -60,10 +62,12 @@ impl SocketSettings {
             _ => error,
         };
         let socket = Socket::new(domain, kind, Some(protocol)).map_err(lacking)?;
-        for (buffer, asked) in [(Buffer::Send, self.buffer.send), (Buffer::Receive, self.buffer.receive)] {
-            if let Some(asked) = asked {
-                socket::set_buffer(&socket, buffer, asked).map_err(io::Error::other)?;
-            }
+        // Within the limits that the machine has for everybody: as root more could be had, of the server's for any client.
+        if let Some(asked) = self.buffer.send {
+            socket.set_send_buffer_size(asked as usize)?;
+        }
+        if let Some(asked) = self.buffer.receive {
+            socket.set_recv_buffer_size(asked as usize)?;
         }
         match transport {
             Transport::Tcp => {
@@ -72,6 +76,9 @@ impl SocketSettings {
                 }
                 if self.cork {
                     socket.set_tcp_cork(true)?;
+                }
+                if self.fast_open {
+                    socket::set_fast_open_connect(&socket)?;
                 }
                 if let Some(size) = self.segment_size {
                     socket.set_tcp_mss(size)?;
@@ -105,10 +112,8 @@ impl SocketSettings {
         if self.keep_whole {
             socket::keep_packets_whole(&socket, ipv6)?;
         }
-        match self.multicast_ttl {
-            Some(hops) if ipv6 => socket.set_multicast_hops_v6(hops)?,
-            Some(hops) => socket.set_multicast_ttl_v4(hops)?,
-            None => {}
+        if self.tells_drops && transport.is_datagram() {
+            socket::set_receive_errors(&socket, ipv6)?;
         }
         socket.set_read_timeout(Some(LOOK))?;
         socket.set_write_timeout(Some(LOOK))?;

@@ -98,6 +98,10 @@ fn pairs_are_for_both_or_for_one() {
     assert_eq!(test.buffer.remote, Ways { send: Some(131_072), receive: Some(1 << 20) });
     assert_eq!((test.data_port.local, test.data_port.remote), (0, 5001));
     assert_eq!(test.request, None, "a stream has no requests");
+    let loose = options("-t TCP_RR -- -G 1460b -b 09 -m 0 -s 0 -W 1K -e 1.5 -p 5000");
+    assert_eq!((loose.segment_size, loose.first_burst, loose.width.send), (Some(1460), 9, 1024));
+    assert_eq!((loose.send_size.local, loose.buffer.local.send), (None, None), "0 is netperf's default");
+    assert_eq!((loose.receive_timeout, loose.client_ports), (Some(Duration::from_secs(1)), Some((5000, 5000))));
     assert_eq!(options("-t TCP_RR -- -r 10,200").response, Some(200));
 }
 
@@ -158,7 +162,19 @@ fn wrong_options_are_told_in_getopts_words() {
 
 #[test]
 fn what_has_no_meaning_here_is_refused_by_name() {
-    for line in ["-k 1", "-K 1", "-- -B", "-- -g", "-- -i 1", "-- -j 4", "-- -V", "-- -w 1", "-- -H 10.0.0.0/24"] {
+    for line in [
+        "-k 1",
+        "-K 1",
+        "-- -B",
+        "-- -g",
+        "-- -i 1",
+        "-- -j 4",
+        "-- -V",
+        "-- -w 1",
+        "-- -H 10.0.0.0/24",
+        "-- -l 4",
+        "-t TCP_CRR -- -p 6000 -P ,6000",
+    ] {
         assert!(refusal(line).len() > 20, "{line}");
     }
     assert!(options("stray -l 1").remarks[0].contains("'stray'"));

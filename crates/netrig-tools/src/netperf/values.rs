@@ -163,11 +163,13 @@ impl Direction {
 /// A number with an optional `0x` or a leading 0 for octal, as strtol(3) reads it with base 0.
 pub fn integer(text: &str) -> Option<i64> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
-    let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
-        Some(hex) => i64::from_str_radix(hex, 16).ok()?,
-        None if digits.len() > 1 && digits.starts_with('0') => i64::from_str_radix(digits, 8).ok()?,
-        None => digits.parse().ok()?,
+    let (digits, radix) = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
+        Some(hex) => (hex, 16),
+        None if digits.len() > 1 && digits.starts_with('0') => (digits, 8),
+        None => (digits, 10),
     };
+    // The parser takes a sign of its own.
+    let number = if digits.starts_with(['+', '-']) { None } else { i64::from_str_radix(digits, radix).ok() }?;
     Some(if negative { -number } else { number })
 }
 
@@ -287,6 +289,24 @@ mod tests {
         assert_eq!(explicit_pair("1"), (Some("1"), None));
         assert_eq!(explicit_pair(",2"), (None, Some("2")));
         assert_eq!(explicit_pair(""), (None, None));
+    }
+
+    #[test]
+    fn integers_have_one_sign() {
+        for (text, number) in [
+            ("0x1f", Some(31)),
+            ("017", Some(15)),
+            ("-5", Some(-5)),
+            ("0", Some(0)),
+            ("--5", None),
+            ("-+5", None),
+            ("--9223372036854775808", None),
+            ("-0x-8000000000000000", None),
+            ("", None),
+            ("9x", None),
+        ] {
+            assert_eq!(integer(text), number, "{text}");
+        }
     }
 
     #[test]

@@ -26,6 +26,17 @@ pub fn keep_packets_whole(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
     set_option(socket, level, option, &PMTUDISC_DO)
 }
 
+/// Has a datagram that the machine's own queues drop be an error of the call, ENOBUFS, and ICMP's errors those of later ones (IP_RECVERR,
+/// ip(7); IPV6_RECVERR, ipv6(7)).
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set_receive_errors(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
+    let (level, option) =
+        if ipv6 { (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) } else { (libc::IPPROTO_IP, libc::IP_RECVERR) };
+    set_option(socket, level, option, &1)
+}
+
 /// Hands over a connection when data has come, or after so many seconds (TCP_DEFER_ACCEPT, tcp(7)). For a listening socket.
 ///
 /// # Errors

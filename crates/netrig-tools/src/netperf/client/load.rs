@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rig_cli::exit::Failure;
@@ -20,11 +20,11 @@ use super::{Rings, Test};
 use crate::netperf::buffers;
 use crate::netperf::connections::Connections;
 use crate::netperf::control::ControlError;
-use crate::netperf::data::{self, Counters, Course, EndReason, Exchanges, Pace};
+use crate::netperf::data::{self, Counters, EndReason, Exchanges, LoopContext, Pace};
 use crate::netperf::failed;
 use crate::netperf::interim::Interim;
 use crate::netperf::options::{Length, Options};
-use crate::netperf::phase::{Watch, carry};
+use crate::netperf::phase::{Watch, run_phase};
 use crate::netperf::sockets::{BufferSizes, TransportFacts};
 use crate::netperf::values::Transport;
 
@@ -33,13 +33,17 @@ const CONNECT: Duration = Duration::from_secs(60);
 /// For all that was sent to reach the server after the test is over.
 const DRAIN: Duration = Duration::from_secs(120);
 /// Empty datagrams that say that no more come.
-const FAREWELLS: usize = 3;
+const END_DATAGRAMS: usize = 3;
 /// What the load of one iteration did.
 pub(super) struct LoadEnd {
     pub(super) end: io::Result<EndReason>,
     pub(super) facts: TransportFacts,
     pub(super) buffers: BufferSizes,
     pub(super) source: SocketAddr,
+    /// CLOCK_MONOTONIC when all was moved, ns.
+    pub(super) end_ns: u64,
+    /// Of a receiver: open until the server is through.
+    pub(super) connection: Option<OwnedFd>,
 }
 
 impl Test<'_> {
@@ -65,7 +69,7 @@ impl Test<'_> {
             _ => None,
         };
         let pace = options.bursts.local.and_then(Pace::new);
-        let mut course = Course { counters, stop: &stop, units, pace, latencies };
+        let mut context = LoopContext { counters, stop: &stop, units, pace, latencies };
         let mut interim = options.demo.map(|every| Interim::new(options, self.unit, every));
         let mut connections = Connections {
             settings: self.settings.clone(),
@@ -84,11 +88,13 @@ impl Test<'_> {
         let control = self.control.as_ref();
         let cancel = self.cancel;
         let mut lost_control = false;
+        // When the data was moved; what the connection's end takes is no interval.
+        let moved_ns = AtomicU64::new(0);
         let mut last_look_ns = monotonic_ns();
         let watch = || {
             let now_ns = monotonic_ns();
             let is_over = deadline_ns.is_some_and(|deadline_ns| now_ns >= deadline_ns);
-            if let Some(interim) = &mut interim {
+            if let Some(interim) = interim.as_mut().filter(|_| moved_ns.load(Ordering::Relaxed) == 0) {
                 interim.look(counters, now_ns, is_over);
             }
             if now_ns.saturating_sub(last_look_ns) >= data::LOOK.as_nanos() as u64 {
@@ -102,20 +108,27 @@ impl Test<'_> {
                 }
                 return Watch::Stops;
             }
-            let next = interim.as_ref().map(Interim::due_ns);
+            let next = interim.as_ref().map(|interim| interim.due_ns(now_ns));
             Watch::GoesOn([next, deadline_ns].into_iter().flatten().min())
         };
-        let work = || -> io::Result<(EndReason, TransportFacts, BufferSizes, SocketAddr)> {
+        let work = || -> io::Result<LoadEnd> {
             if options.connects {
-                let end =
-                    data::connect_and_exchange(&mut connections, &mut rings.send, &mut rings.receive, &mut course)?;
-                let facts = connections.facts.take().unwrap_or_default();
-                return Ok((end, facts, connections.buffers.unwrap_or_default(), connections.first.unwrap_or(source)));
+                let (requests, responses) = (&mut rings.send, &mut rings.receive);
+                let end = data::connect_and_exchange(&mut connections, requests, responses, &mut context)?;
+                return Ok(LoadEnd {
+                    end: Ok(end),
+                    facts: connections.facts.take().unwrap_or_default(),
+                    buffers: connections.buffers.unwrap_or_default(),
+                    source: connections.first.unwrap_or(source),
+                    end_ns: monotonic_ns(),
+                    connection: None,
+                });
             }
             socket.connect_timeout(&SockAddr::from(destination), CONNECT)?;
             let source = socket.local_addr()?.as_socket().unwrap_or(source);
             let socket = OwnedFd::from(socket);
-            let end = move_data(options, &socket, rings, &mut course)?;
+            let end = move_data(options, &socket, rings, &mut context)?;
+            moved_ns.store(monotonic_ns(), Ordering::Relaxed);
             let facts = match transport {
                 Transport::Tcp => TransportFacts::of(&socket),
                 _ => TransportFacts::default(),
@@ -124,44 +137,65 @@ impl Test<'_> {
                 dump_tcp_info(&socket);
             }
             let buffers = BufferSizes::of(&socket)?;
-            end_data(options, cancel, &socket);
-            Ok((end, facts, buffers, source))
+            let mut ended = LoadEnd { end: Ok(end), facts, buffers, source, end_ns: 0, connection: None };
+            if !options.direction.transmits && !transport.is_datagram() {
+                // netperf's time of a receiver does not have what still comes, and its server must not meet a reset.
+                let _ = shutdown(&socket, Shutdown::Write);
+                ended.end_ns = monotonic_ns();
+                ended.connection = Some(socket).filter(|_| !cancel.is_cancelled());
+            } else {
+                end_data(options, cancel, &socket);
+                ended.end_ns = monotonic_ns();
+            }
+            Ok(ended)
         };
-        let ended = carry(&stop, work, watch);
+        let ended = run_phase(&stop, work, watch);
         self.next_port = connections.next_port;
         if let Some(interim) = &mut interim {
-            interim.finish(counters);
+            let moved_ns = moved_ns.into_inner();
+            interim.finish(counters, if moved_ns == 0 { monotonic_ns() } else { moved_ns });
         }
         if lost_control {
             return Err(failed(ControlError::Closed));
         }
-        Ok(match ended {
-            Ok((end, facts, buffers, source)) => LoadEnd { end: Ok(end), facts, buffers, source },
-            Err(error) => {
-                LoadEnd { end: Err(error), facts: TransportFacts::default(), buffers: BufferSizes::default(), source }
-            }
-        })
+        Ok(ended.unwrap_or_else(|error| LoadEnd {
+            end: Err(error),
+            facts: TransportFacts::default(),
+            buffers: BufferSizes::default(),
+            source,
+            end_ns: monotonic_ns(),
+            connection: None,
+        }))
     }
 }
 
-fn move_data(options: &Options, socket: &OwnedFd, rings: &mut Rings, course: &mut Course<'_>) -> io::Result<EndReason> {
+fn move_data(
+    options: &Options,
+    socket: &OwnedFd,
+    rings: &mut Rings,
+    context: &mut LoopContext<'_>,
+) -> io::Result<EndReason> {
     let datagrams = options.transport.is_datagram();
     match (options.direction.transmits, options.direction.receives) {
         (true, true) => {
-            let exchanges = Exchanges { datagrams, burst: options.first_burst, patience: options.receive_timeout };
-            data::exchange(socket, &mut rings.send, &mut rings.receive, exchanges, course)
+            let exchanges = Exchanges {
+                datagrams,
+                burst: options.first_burst,
+                timeout: options.receive_timeout.filter(|_| datagrams),
+            };
+            data::exchange(socket, &mut rings.send, &mut rings.receive, exchanges, context)
         }
         (true, false) if datagrams => {
             let datagram = rings.send.current().to_vec();
-            data::send_datagrams(socket, &datagram, course)
+            data::send_datagrams(socket, &datagram, context)
         }
         (true, false) if options.sends_file => {
             let (file, size) = buffers::memory_file(rings.send.current())?;
-            data::send_file(socket, &file, size, course)
+            data::send_file(socket, &file, size, context)
         }
-        (true, false) => data::send_stream(socket, &mut rings.send, course),
-        (false, true) if datagrams => data::receive_datagrams(socket, rings.receive.size(), course),
-        (false, true) => data::receive_stream(socket, &mut rings.receive, course),
+        (true, false) => data::send_stream(socket, &mut rings.send, context),
+        (false, true) if datagrams => data::receive_datagrams(socket, rings.receive.size(), context),
+        (false, true) => data::receive_stream(socket, &mut rings.receive, context),
         // Connections alone are made elsewhere.
         (false, false) => Ok(EndReason::Units),
     }
@@ -170,7 +204,7 @@ fn move_data(options: &Options, socket: &OwnedFd, rings: &mut Rings, course: &mu
 /// Says that no more comes: of a connection by its end, which the server answers when it has taken all; of datagrams by empty ones.
 fn end_data(options: &Options, cancel: &Cancel, socket: &OwnedFd) {
     if options.transport.is_datagram() {
-        for _ in 0..FAREWELLS {
+        for _ in 0..END_DATAGRAMS {
             // One that is refused brings up the error of one before.
             let _ = send(socket, &[], SendFlags::NOSIGNAL);
         }

@@ -3,7 +3,9 @@ use crate::netperf::recorded::exchanges;
 
 fn prepare(request: &OmniRequest) -> Result<OmniResponse, i32> {
     let local = IpAddr::from([127, 0, 0, 1]);
-    End::prepare(request, local, local).map(|end| end.response).map_err(|Refusal(errno)| errno)
+    End::prepare(request, local, std::net::SocketAddr::new(local, 0).into())
+        .map(|end| end.response)
+        .map_err(|Refusal(errno)| errno)
 }
 
 #[test]
@@ -46,7 +48,7 @@ fn recorded_clients_are_answered_as_netserver_did() {
 fn what_a_client_may_not_ask_for_is_an_errno() {
     let good = OmniRequest::decode(&exchanges()[0].request);
     type Change = fn(&mut OmniRequest);
-    let cases: [(&str, Change, Errno); 8] = [
+    let cases: [(&str, Change, Errno); 11] = [
         ("a file of the server's", |r| r.fill_file = "/etc/shadow".into(), Errno::PERM),
         ("no protocol", |r| r.protocol = 255, Errno::PROTONOSUPPORT),
         ("neither way", |r| r.direction = 0, Errno::INVAL),
@@ -54,6 +56,13 @@ fn what_a_client_may_not_ask_for_is_an_errno() {
         ("a CPU that is none", |r| r.cpu = 4095, Errno::INVAL),
         ("a port that is none", |r| r.data_port = 70_000, Errno::INVAL),
         ("all memory", |r| (r.receive_size, r.receive_width) = (1 << 30, 1 << 20), Errno::MSGSIZE),
+        (
+            "rings without end",
+            |r| (r.receive_size, r.receive_alignment, r.receive_width) = (1, 0, 1 << 28),
+            Errno::MSGSIZE,
+        ),
+        ("a sum beyond all numbers", |r| (r.receive_offset, r.receive_width) = (u32::MAX, u32::MAX), Errno::MSGSIZE),
+        ("datagrams of no direction", |r| (r.protocol, r.direction) = (17, 0), Errno::INVAL),
         ("a hole in memory", |r| r.receive_alignment = u32::MAX, Errno::MSGSIZE),
     ];
     for (name, change, errno) in cases {

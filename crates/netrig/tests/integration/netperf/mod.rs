@@ -4,7 +4,6 @@
 mod original;
 mod own;
 
-use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::Command;
 
@@ -35,7 +34,18 @@ fn give_addresses() {
     for (address, bits) in [(HERE[0], 24), (HERE[1], 64)] {
         link.add_address("left", address.parse().unwrap(), bits).unwrap();
     }
-    assert!(HERE[0].parse::<Ipv4Addr>().is_ok());
+}
+
+/// Another namespace behind a link of 1500 bytes: this end is 10.8.0.1.
+fn link_to_another() -> NetNs {
+    let (here, there) = (NetNs::of_current_thread().unwrap(), NetNs::create().unwrap());
+    let [mut near, mut far] = [&here, &there].map(|ns| Netlink::open(ns).unwrap());
+    near.add_veth(&VethPair { name: "near", peer: "far", peer_ns: &there, queues: 1, mtu: 1500 }).unwrap();
+    for (side, name, address) in [(&mut near, "near", "10.8.0.1"), (&mut far, "far", "10.8.0.2")] {
+        side.set_up(name).unwrap();
+        side.add_address(name, address.parse().unwrap(), 24).unwrap();
+    }
+    there
 }
 
 /// A netserver in the foreground, which listens.
