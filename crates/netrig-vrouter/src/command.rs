@@ -21,7 +21,7 @@ use crate::client::RouterClient;
 use crate::listing::{self, Family};
 use crate::message::{FlowEntry, FlowFilter, LogEntry, RouteDestination, Status, TraceRequest};
 use crate::rates::{self, RefreshPace};
-use crate::{check, daemon, follow, metrics};
+use crate::{check, daemon, docker, follow, metrics};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,6 +69,24 @@ enum Command {
         #[command(flatten)]
         log: LogOptions,
     },
+    /// Serve Docker as its network driver, until Ctrl-C or SIGTERM
+    ///
+    /// `docker network create -d netrig` makes a network of the router's file one of Docker's. It runs in the network namespace that dockerd and
+    /// the router run in. docs/VROUTER.md describes it.
+    #[command(after_help = "Examples:\n  netrig vrouter docker --node a")]
+    Docker {
+        /// The router's node
+        #[arg(long)]
+        node: String,
+        /// Where dockerd looks for it; the file's name is the driver's
+        #[arg(long, value_name = "PATH", default_value = "/run/docker/plugins/netrig.sock")]
+        socket: PathBuf,
+        /// Where the networks are kept that Docker has made [default: /var/lib/netrig/docker/NODE.json]
+        #[arg(long, value_name = "FILE")]
+        state: Option<PathBuf>,
+        #[command(flatten)]
+        log: LogOptions,
+    },
     /// Undo what a router has left behind that does not run any more: open the interfaces that it has closed; after
     /// --persist, detach its programs and forget its flows
     ///
@@ -92,7 +110,9 @@ enum Command {
         #[arg(long)]
         node: Option<String>,
     },
-    /// Make the running router read its file again: flows go on, and a bad file changes nothing
+    /// Make the running router read its file again: flows go on
+    ///
+    /// A bad file changes nothing.
     #[command(after_help = "Examples:\n  netrig vrouter reload")]
     Reload {
         #[command(flatten)]
@@ -384,6 +404,10 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
                 Some(file) => daemon::run(&file, &node, daemon::ExitPolicy { persist, fail_open }, metrics),
                 None => daemon::run_on_stdio(&node, metrics),
             }
+        }
+        Command::Docker { node, socket, state, log } => {
+            log.begin();
+            docker::serve(&node, &socket, state.as_deref())
         }
         Command::Release { node } => daemon::release(&node),
         Command::Check { file, node } => check::check(&file, node.as_deref()),

@@ -6,7 +6,8 @@
 //! the node's kernel, as a value: Site ────────┘
 //! netrig vrouter run ── daemon: finds the Site, applies the Config, attaches, sweeps, answers ──┐
 //! netrig vrouter vif, nh, rt, ... ── client: one Request, one Reply; listing ──────────────────┤
-//! the CNI plug-in `netrig` ── cni: the same client, a veth pair, an IPAM plug-in ───────────────┘
+//! the CNI plug-in `netrig` ── cni: the same client, a veth pair, an IPAM plug-in ───────────────┤
+//! netrig vrouter docker ── docker: the same client, a veth pair, calls of dockerd ───────────────┘
 //! ```
 //!
 //! What is listed is made by pure functions of a [`message::Status`], of [`message::Table`]s or of [`message::FlowEntry`]s.
@@ -20,6 +21,7 @@ pub mod cni;
 pub mod command;
 pub mod compile;
 mod daemon;
+mod docker;
 #[cfg(feature = "fuzz")]
 mod exercise;
 pub mod filter;
@@ -32,6 +34,7 @@ pub mod listing;
 pub mod lookup;
 pub mod message;
 mod metrics;
+mod pair;
 pub mod rates;
 pub mod routes;
 pub mod settings;

@@ -2,6 +2,7 @@
 //!
 //! What is told to programs by `--json` are parts of it, so fields are added, never renamed.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ipnet::IpNet;
@@ -59,6 +60,9 @@ pub struct NetworkTerms {
     pub subnets: Vec<SubnetTerms>,
     /// The largest packet that fits all tunnels that the network takes from here.
     pub mtu: u16,
+    /// That interfaces may have, by name.
+    #[serde(default)]
+    pub security_groups: BTreeSet<String>,
 }
 
 /// Where addresses of a network are from, and who takes packets to others.

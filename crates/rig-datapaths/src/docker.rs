@@ -5,6 +5,7 @@
 
 mod containers;
 mod daemon;
+mod overlay;
 mod owner;
 
 use std::path::PathBuf;
@@ -62,11 +63,19 @@ struct OwnNetwork {
     options: &'static [(&'static str, &'static str)],
 }
 
+impl OwnNetwork {
+    /// Whether netrig's vRouter is its driver.
+    fn is_overlay(&self) -> bool {
+        self.driver == overlay::DRIVER
+    }
+}
+
 /// Networks over the node's interface that leads outside.
-const OWN_NETWORKS: [OwnNetwork; 3] = [
+const OWN_NETWORKS: [OwnNetwork; 4] = [
     OwnNetwork { name: "macvlan", driver: "macvlan", options: &[("macvlan_mode", "bridge")] },
     OwnNetwork { name: "ipvlan-l2", driver: "ipvlan", options: &[("ipvlan_mode", "l2")] },
     OwnNetwork { name: "ipvlan-l3", driver: "ipvlan", options: &[("ipvlan_mode", "l3")] },
+    OwnNetwork { name: "vrouter", driver: overlay::DRIVER, options: &[("network", overlay::VIRTUAL_NETWORK)] },
 ];
 /// Docker's own default.
 const BRIDGE: &str = "bridge";
@@ -255,7 +264,7 @@ mod tests {
             (
                 json!({ "network": "mine" }),
                 "network",
-                "choose from bridge, host, macvlan, ipvlan-l2, ipvlan-l3, or name an engine",
+                "choose from bridge, host, macvlan, ipvlan-l2, ipvlan-l3, vrouter, or name an engine",
             ),
             (json!({ "network": "none" }), "network", "no addresses"),
             (json!({ "engine": "docker.sock" }), "engine", "/var/run/docker.sock"),

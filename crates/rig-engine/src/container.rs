@@ -17,6 +17,10 @@ pub struct ContainerSpec {
     pub name: String,
     /// `host`, or the name of a network.
     pub network: String,
+    /// On the network; the engine's choice where none is said.
+    pub address: Option<IpAddr>,
+    /// What the network's driver is told of it.
+    pub driver_options: Labels,
     /// What its first process runs after the image's command: it should end with its standard input.
     pub arguments: Vec<String>,
     /// The CPUs that it may use, as `0-1,4`; all where that is not said.
@@ -60,6 +64,19 @@ impl ContainerSpec {
         set("CpusetCpus", self.cpuset.as_ref().map(|cpus| json!(cpus)));
         set("NanoCpus", self.cpus.map(|cpus| json!((cpus * 1e9).round() as u64)));
         set("Memory", self.memory.map(|bytes| json!(bytes)));
+        // Of the host's network there is nothing to say.
+        let mut endpoint = Map::new();
+        if let Some(address) = self.address {
+            let key = if address.is_ipv4() { "IPv4Address" } else { "IPv6Address" };
+            endpoint.insert("IPAMConfig".into(), json!({ key: address }));
+        }
+        if !self.driver_options.is_empty() {
+            endpoint.insert("DriverOpts".into(), json!(self.driver_options));
+        }
+        let mut endpoints = Map::new();
+        if !endpoint.is_empty() {
+            endpoints.insert(self.network.clone(), Value::Object(endpoint));
+        }
         json!({
             "Image": image.id,
             "Cmd": image.command.iter().chain(&self.arguments).collect::<Vec<_>>(),
@@ -69,6 +86,7 @@ impl ContainerSpec {
             "OpenStdin": true,
             "StdinOnce": true,
             "HostConfig": host,
+            "NetworkingConfig": { "EndpointsConfig": endpoints },
         })
     }
 }
@@ -250,6 +268,17 @@ mod tests {
             json!({ "5001/tcp": [{ "HostIp": "10.0.0.1", "HostPort": "5001" }] })
         );
         assert!(body["HostConfig"].get("CpusetCpus").is_none());
+        assert_eq!(body["NetworkingConfig"]["EndpointsConfig"], json!({}));
+        let own = ContainerSpec {
+            network: "red".into(),
+            address: Some(Ipv4Addr::new(10, 1, 0, 5).into()),
+            driver_options: [("label".to_owned(), "101".to_owned())].into(),
+            ..spec
+        };
+        assert_eq!(
+            own.json(&image)["NetworkingConfig"]["EndpointsConfig"],
+            json!({ "red": { "IPAMConfig": { "IPv4Address": "10.1.0.5" }, "DriverOpts": { "label": "101" } } })
+        );
     }
 
     #[test]

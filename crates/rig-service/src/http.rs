@@ -4,12 +4,13 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use rig_sys::socket::NamedAddress;
 
 use crate::connections::Connections;
+use crate::deadline::DeadlineStream;
 
 /// Who has not asked and taken the answer by then is left, however steadily it goes on.
 pub const TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,44 +42,13 @@ pub fn serve(listener: TcpListener, rendered: impl Fn() -> Option<String> + Send
     let serve = move || {
         Connections::new("scrape", MOST_AT_ONCE).serve(listener.incoming(), move |stream| {
             // Who has gone away needs no answer.
-            let _gone = answer(&mut DeadlineStream { stream, until: Instant::now() + TIMEOUT }, &*rendered);
+            let _gone = answer(&mut DeadlineStream::new(stream, TIMEOUT), &*rendered);
         });
     };
     thread::Builder::new().name("metrics".into()).spawn(serve).map(|_| ())
 }
 
-/// A stream that is given up at a moment: one byte at a time would renew a timeout of each call.
-struct DeadlineStream {
-    stream: TcpStream,
-    until: Instant,
-}
-
-impl DeadlineStream {
-    fn left(&self) -> io::Result<Duration> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-    }
-}
-
-impl Read for DeadlineStream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.set_read_timeout(Some(self.left()?))?;
-        self.stream.read(buffer)
-    }
-}
-
-impl Write for DeadlineStream {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(Some(self.left()?))?;
-        self.stream.write(buffer)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
-    }
-}
-
-fn answer(stream: &mut DeadlineStream, rendered: &MetricsSource) -> io::Result<()> {
+fn answer(stream: &mut DeadlineStream<TcpStream>, rendered: &MetricsSource) -> io::Result<()> {
     let mut head = Vec::new();
     let (status, kind, body) = loop {
         let mut more = [0; 2048];
@@ -153,7 +123,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let mut peer = TcpStream::connect(listener.local_addr()?)?;
         peer.write_all(b"GET /")?;
-        let mut late = DeadlineStream { stream: listener.accept()?.0, until: Instant::now() };
+        let mut late = DeadlineStream::new(listener.accept()?.0, Duration::ZERO);
         assert_eq!(answer(&mut late, &|| None).map_err(|error| error.kind()), Err(io::ErrorKind::TimedOut));
         Ok(())
     }

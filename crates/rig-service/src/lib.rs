@@ -8,8 +8,10 @@
 #![forbid(unsafe_code)]
 
 pub mod bpf_file_system;
+pub mod calls;
 pub mod client;
 mod connections;
+mod deadline;
 pub mod files;
 pub mod http;
 pub mod lock;

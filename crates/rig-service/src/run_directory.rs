@@ -2,7 +2,7 @@
 //! outlive the boot.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -196,11 +196,29 @@ fn make_private(path: &Path) -> Result<(), RunDirectoryError> {
 /// Writes a file for its user alone: whole or not at all. To be called by one process at a time for each path, so that
 /// what a killed one has left of its attempt is overwritten by the next.
 pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    write_beside(path, contents)?;
+    fs::rename(beside(path), path)
+}
+
+/// The same of a file that is to be there after a loss of power, too, as the old one or the new one.
+pub fn replace_durably(path: &Path, contents: &[u8]) -> io::Result<()> {
+    write_beside(path, contents)?.sync_all()?;
+    fs::rename(beside(path), path)?;
+    // The name is the folder's (fsync(2)).
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+fn beside(path: &Path) -> PathBuf {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+    unfinished.into()
+}
+
+fn write_beside(path: &Path, contents: &[u8]) -> io::Result<File> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(beside(path))?;
     file.write_all(contents)?;
-    fs::rename(&unfinished, path)
+    Ok(file)
 }
 
 #[cfg(test)]

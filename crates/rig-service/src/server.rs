@@ -99,6 +99,19 @@ fn answer<Q, A: Serialize>(
     }
 }
 
+/// Listens there, for no other user from the first moment on. A socket that is there is taken for a dead process's.
+pub(crate) fn listen(socket: &Path) -> io::Result<UnixListener> {
+    if let Err(error) = fs::remove_file(socket)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let before = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(socket);
+    rustix::process::umask(before);
+    listener
+}
+
 /// Listens as long as it lives.
 #[derive(Debug)]
 pub(crate) struct SocketServer {
@@ -121,18 +134,7 @@ impl SocketServer {
         A: Serialize + 'static,
     {
         let how = || format!("listen at {}", socket.display());
-        if let Err(error) = fs::remove_file(socket)
-            && error.kind() != io::ErrorKind::NotFound
-        {
-            return Err(error).with_context(how);
-        }
-        // For no other user, from its first moment on.
-        let listener = {
-            let before = rustix::process::umask(Mode::from_raw_mode(0o177));
-            let listener = UnixListener::bind(socket);
-            rustix::process::umask(before);
-            listener.with_context(how)?
-        };
+        let listener = listen(socket).with_context(how)?;
         let conversation = Conversation::default();
         let each = conversation.clone();
         let accept = move || {

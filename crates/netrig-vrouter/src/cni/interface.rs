@@ -1,6 +1,5 @@
 //! The container's interface: what it is to be like, made and compared.
 
-use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
@@ -15,15 +14,10 @@ use sha2::{Digest, Sha256};
 use super::config::PluginConfig;
 use super::{DIFFERS, KERNEL, REFUSED};
 use crate::message::NetworkTerms;
+use crate::pair;
 
 /// Keys of an IPAM plug-in's routes that are carried out.
 const ROUTE_KEYS: [&str; 2] = ["dst", "gw"];
-
-const FIRST_NUMBER: u32 = 1 << 24;
-/// Of pairs of them, below 2^31.
-const NUMBERS: u32 = 1 << 29;
-/// Numbers that are tried, where others have those before.
-const ATTEMPTS: u32 = 8;
 
 /// A veth pair that is to be made, with the addresses and routes of the container's end.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,8 +26,8 @@ pub(super) struct ContainerInterface {
     pub(super) device: String,
     /// The container's.
     name: String,
-    /// Of the node's end, by the kernel; the container's has the next one.
-    number: u32,
+    /// Of container and interface.
+    hash: u64,
     mtu: u16,
     /// As the kernel draws it, where none is asked for.
     mac: Option<[u8; 6]>,
@@ -64,12 +58,6 @@ fn hash(call: &PluginCall) -> u64 {
 /// In hexadecimal digits.
 fn digest(call: &PluginCall) -> String {
     format!("{:016x}", hash(call))
-}
-
-/// Where kernels do not get to by counting from 1. A pair whose ends have the same number may wait for a second until it carries packets, and a
-/// kernel that chooses gives both ends 2 in new namespaces; it takes the number of a far end only beside one of the near end.
-fn number(call: &PluginCall) -> u32 {
-    FIRST_NUMBER + (hash(call) % u64::from(NUMBERS)) as u32 * 2
 }
 
 /// The node's end: the same each time, because DEL is told no more than that. 15 bytes are the most (IFNAMSIZ of linux/if.h).
@@ -130,7 +118,7 @@ impl ContainerInterface {
         Ok(Self {
             device: device(call),
             name: call.interface.clone(),
-            number: number(call),
+            hash: hash(call),
             mtu: config.mtu.unwrap_or(terms.mtu),
             mac: config.mac,
             addresses,
@@ -142,14 +130,8 @@ impl ContainerInterface {
     pub(super) fn make(&self, node: &mut Netlink, inside: &mut Netlink, namespace: &NetNs) -> Result<(), PluginError> {
         let pair =
             VethPair { name: &self.device, peer: &self.name, peer_ns: namespace, queues: 1, mtu: self.mtu.into() };
-        let mut attempt = 0;
-        while let Err(error) = node.add_veth_numbered(&pair, [0, 1].map(|end| self.number + 2 * attempt + end)) {
-            attempt += 1;
-            let is_name_there = node.link(&self.device).is_ok() || inside.link(&self.name).is_ok();
-            if error.source.kind() != ErrorKind::AlreadyExists || is_name_there || attempt == ATTEMPTS {
-                return Err(kernel(error));
-            }
-        }
+        let is_there = |node: &Netlink| node.link(&self.device).is_ok() || inside.link(&self.name).is_ok();
+        pair::add(node, &pair, self.hash, is_there).map_err(kernel)?;
         if let Some(mac) = self.mac {
             inside.set_mac(&self.name, mac).map_err(kernel)?;
         }

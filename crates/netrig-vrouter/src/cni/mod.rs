@@ -149,6 +149,7 @@ fn attach(
         addresses: planned.addresses.iter().map(|own| own.address).collect(),
         mac: mac.clone(),
         security_groups: config.security_groups.clone(),
+        label: None,
         attachment: PluggedAttachment {
             configuration: call.network.clone(),
             container: call.container.clone(),

@@ -151,13 +151,16 @@ impl Engine {
         let Some(network) = self.settings.networks.get(name) else {
             let known = self.settings.networks.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             let known = if known.is_empty() { "none".to_owned() } else { known };
-            return Err(
-                Refusal::new(format!("there is no network '{name}' in the settings: there is {known}"), None).into()
-            );
+            let what = match name {
+                "" => "no network is named".to_owned(),
+                _ => format!("there is no network '{name}' in the settings"),
+            };
+            return Err(Refusal::new(format!("{what}: there is {known}"), None).into());
         };
         let subnets =
             network.subnets.iter().map(|subnet| SubnetTerms { prefix: subnet.prefix, gateway: subnet.gateway });
-        Ok(Reply::Network(NetworkTerms { subnets: subnets.collect(), mtu: self.mtu_of(name) }))
+        let security_groups = self.settings.security_groups.keys().cloned().collect();
+        Ok(Reply::Network(NetworkTerms { subnets: subnets.collect(), mtu: self.mtu_of(name), security_groups }))
     }
 
     /// The largest packet that fits all tunnels of a network.

@@ -25,6 +25,9 @@ pub struct PluggedInterface {
     /// The only one that the container may have.
     pub mac: String,
     pub security_groups: BTreeSet<String>,
+    /// MPLS label by which other nodes name it; drawn from its name, where none is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<u32>,
     pub attachment: PluggedAttachment,
 }
 
@@ -145,7 +148,7 @@ impl SettingsText {
             addresses: Spanned::new(end.clone(), addresses),
             allowed_addresses: Vec::new(),
             mac: Some(text(&plugged.mac)),
-            label: None,
+            label: plugged.label.map(|label| Spanned::new(end.clone(), label)),
             vni: None,
             security_groups: plugged.security_groups.iter().map(|group| text(group)).collect(),
             most_flows: None,
@@ -188,6 +191,7 @@ mod tests {
             addresses: [IpAddr::from([10, 1, 0, number])].into(),
             mac: format!("02:00:00:00:00:{number:02x}"),
             security_groups: ["web".to_owned()].into(),
+            label: None,
             attachment: PluggedAttachment {
                 configuration: "n".to_owned(),
                 container: format!("c{number}"),
@@ -209,6 +213,8 @@ mod tests {
         let interface = &more.interfaces["p1"];
         assert_eq!((interface.node.as_str(), interface.network.as_str()), ("a", "red"));
         assert_eq!(interface.mac.to_string(), "02:00:00:00:00:15");
+        let labelled = PluggedInterface { label: Some(101), ..plugged(23) };
+        assert_eq!(with(&[labelled]).unwrap().interfaces["p1"].label, 101);
         assert!(!interface.any_mac && interface.label > 0 && interface.security_groups.contains("web"));
         assert_eq!(super::super::changes::between(&alone, &more), ["interface 'p1' added", "interface 'p2' added"]);
     }
@@ -233,6 +239,7 @@ mod tests {
         assert!(refused(&|one| one.device = "x".to_owned()).contains("are the same device"));
         assert!(refused(&|one| one.mac = "nonsense".to_owned()).contains("is not a MAC address"));
         assert!(refused(&|one| one.mac = "02:00:00:00:00:15".to_owned()).contains("have one MAC address"));
+        assert!(refused(&|one| one.label = Some(15)).contains("label"));
         let group = || ["none".to_owned()].into();
         assert_eq!(refused(&|one| one.security_groups = group()), "there is no security group 'none'");
     }

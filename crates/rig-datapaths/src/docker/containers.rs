@@ -18,13 +18,14 @@ use rig_testbed::{LOAD_PORTS, UPLINK};
 use serde_json::{Value, json};
 
 use super::daemon::{Daemon, SOCKET};
+use super::overlay::Overlay;
 use super::owner::{labels, remove_from};
-use super::{DockerSettings, HOST, OwnNetwork};
+use super::{DockerSettings, HOST, OwnNetwork, overlay};
 use crate::node::lead_outside;
 
 /// Of networks over an interface: each node's engine gives addresses of a part of its own.
-const SUBNET: &str = "10.89.0.0/16";
-const GATEWAY: &str = "10.89.255.254";
+pub(super) const SUBNET: &str = "10.89.0.0/16";
+pub(super) const GATEWAY: &str = "10.89.255.254";
 
 /// A node's containers.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub(super) struct Containers {
     made: Vec<RunningContainer>,
     /// What this node's interface leads to, where it has none to another node.
     _outside: Option<NetNs>,
+    /// What the network's driver is, where it is netrig's.
+    overlay: Option<Overlay>,
     /// Ends last.
     daemon: Option<Daemon>,
 }
@@ -92,6 +95,7 @@ impl Containers {
             network: Value::Null,
             made: Vec::new(),
             _outside: outside,
+            overlay: None,
             daemon,
         };
         match containers.make(site, &names) {
@@ -105,7 +109,8 @@ impl Containers {
 
     fn make(&mut self, site: &Site, names: &[&str]) -> Result<()> {
         if let Some(network) = self.own.own_network() {
-            self.made_network = Some(self.engine.make_network(&self.over_uplink(site, network))?);
+            self.overlay = network.is_overlay().then(|| Overlay::start(site)).transpose()?;
+            self.made_network = Some(self.engine.make_network(&self.own_network(site, network))?);
         }
         let name = self.own.network();
         // Podman has no object for it.
@@ -122,7 +127,7 @@ impl Containers {
         let (published, others): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| self.is_published(name));
         for name in others.into_iter().chain(published) {
             let reached_at = self.reached_at_of(site, name)?;
-            let held = self.engine.run(&image, &self.spec(site, name, &reached_at))?;
+            let held = self.engine.run(&image, &self.spec(site, name, &reached_at)?)?;
             let container = self.engine.container(&held.id).with_context(|| format!("look at {name}"))?;
             let namespace = namespace_of(&held.id, container.pid).with_context(|| {
                 format!("find the network namespace of {name}: the engine has to be on this machine")
@@ -154,8 +159,10 @@ impl Containers {
     }
 
     /// Addresses by which engines of two nodes do not give the same to two containers.
-    fn over_uplink(&self, site: &Site, network: OwnNetwork) -> NetworkSpec {
-        let options = network.options.iter().copied().chain([("parent", UPLINK)]);
+    fn own_network(&self, site: &Site, network: OwnNetwork) -> NetworkSpec {
+        // The others are over the node's interface.
+        let parent = (!network.is_overlay()).then_some(("parent", UPLINK));
+        let options = network.options.iter().copied().chain(parent);
         NetworkSpec {
             name: network.name.to_owned(),
             driver: network.driver.to_owned(),
@@ -173,23 +180,28 @@ impl Containers {
         self.own.publish.iter().any(|published| published == name)
     }
 
-    fn spec(&self, site: &Site, name: &str, reached_at: &[IpAddr]) -> ContainerSpec {
+    fn spec(&self, site: &Site, name: &str, reached_at: &[IpAddr]) -> Result<ContainerSpec> {
         let at = |address: &IpAddr| {
             let address = *address;
             LOAD_PORTS
                 .into_iter()
                 .flat_map(move |number| ["tcp", "udp"].map(|protocol| PublishedPort { address, number, protocol }))
         };
-        ContainerSpec {
+        let spaces = site.plan().nodes.get(site.number()).into_iter().flat_map(|node| node.spaces.iter().skip(1));
+        let number = spaces.enumerate().find_map(|(number, space)| (space.name == name).then_some(number));
+        let number = number.filter(|_| self.overlay.is_some());
+        Ok(ContainerSpec {
             name: format!("netrig-{}-{}", self.owner, name.replace('/', ".")),
             network: self.own.network().to_owned(),
+            address: number.map(|number| overlay::address(site.number(), number)).transpose()?,
+            driver_options: number.map(overlay::options).unwrap_or_default(),
             arguments: vec!["pause".to_owned()],
             cpuset: Some(site.cpus().to_string()),
             cpus: self.own.cpus,
             memory: self.own.memory.map(|memory| memory.0),
             published: reached_at.iter().flat_map(at).collect(),
             labels: labels(&self.owner),
-        }
+        })
     }
 
     /// The addresses at which load reaches a container, where these are not its own.

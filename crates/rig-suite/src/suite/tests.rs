@@ -63,10 +63,8 @@ fn a_first_look_is_short() {
                 let most = match suite.name.as_str() {
                     "overlay" => 240,
                     "spreading" | "mlrsearch" => 90,
-                    // Fourteen kinds of networks with three loads each.
-                    "docker" => 120,
-                    // Five benchmarks of seven sizes of frames.
-                    "rfc2544" => 150,
+                    // Seventeen kinds of networks with three loads each; five benchmarks of seven sizes of frames.
+                    "docker" | "rfc2544" => 150,
                     _ => 60,
                 };
                 assert!(time <= Duration::from_secs(most), "{}: {}", suite.name, Span(time));

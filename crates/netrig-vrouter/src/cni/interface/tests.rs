@@ -35,6 +35,7 @@ fn plan(leased: &Value) -> Result<ContainerInterface, PluginError> {
     let terms = NetworkTerms {
         subnets: vec![subnet("10.1.0.0/24", "10.1.0.254"), subnet("fd00:1::/64", "fd00:1::1")],
         mtu: 1450,
+        security_groups: Default::default(),
     };
     let mut leased = leased.clone();
     leased["cniVersion"] = json!("1.1.0");

@@ -19,7 +19,7 @@ const LABEL: &str = "netrig.owner";
 /// Longer than an engine takes to start, and to remove what it has.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn is_installed() -> bool {
+pub fn is_installed() -> bool {
     let is_there =
         ["/usr/sbin/dockerd", "/usr/bin/dockerd", "/usr/local/bin/dockerd"].iter().any(|path| Path::new(path).exists());
     if !is_there {
@@ -107,8 +107,10 @@ fn engines_of_nodes_have_containers_that_carry_load_and_leave_nothing() {
             ("host", "b/server", "network = \"host\""),
             ("port", "b/server", "publish = [\"b/server\"]\nuserland_proxy = false"),
             ("macvlan", "b/server", "network = \"macvlan\""),
+            ("overlay", "b/server", "network = \"vrouter\""),
+            ("local", "a/server", "network = \"vrouter\""),
         ]);
-        assert_eq!(trials.len(), 4, "{said}");
+        assert_eq!(trials.len(), 6, "{said}");
         let trial =
             |id: &str| trials.iter().find(|trial| trial.scenario == id).unwrap_or_else(|| panic!("no {id}: {said}"));
         let state = |id: &str, agent: usize| &trial(id).agents[agent].state;
@@ -126,6 +128,9 @@ fn engines_of_nodes_have_containers_that_carry_load_and_leave_nothing() {
         let node = port.reached_at["b/server"][0];
         assert_eq!(state("host", 1).addresses["b/server"], [node]);
         assert_eq!(state("macvlan", 1).addresses["b/server"][0].to_string(), "10.89.2.0");
+        assert_eq!(state("overlay", 1).addresses["b/server"][0].to_string(), "10.89.2.2");
+        assert_eq!(state("local", 0).addresses["a/server"][0].to_string(), "10.89.1.3");
+        assert!(trial("overlay").agents[0].version.ends_with("network vrouter (netrig)"));
         for trial in &trials {
             // Interfaces are those of the containers' own namespaces, and each is counted once.
             let names: Vec<&str> =

@@ -37,5 +37,6 @@ mod spreader;
 mod turns;
 mod vrouter;
 mod vrouter_cni;
+mod vrouter_docker;
 
 use crate::world;

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -193,10 +193,17 @@ fn done(operation: Operation<()>) {
 
 /// What is sent to a container's addresses comes back, as long as it is there.
 fn serve(attachment: &Attachment, result: &AddResult) -> Vec<SocketAddr> {
-    let bind = |at: SocketAddr| inside(attachment).run(|| TcpListener::bind(at).unwrap()).unwrap();
-    let addresses = result.addresses().into_iter().map(|(address, _)| SocketAddr::new(address, 8080));
-    let served: Vec<SocketAddr> = addresses.collect();
-    for listener in served.iter().copied().map(bind) {
+    let addresses: Vec<IpAddr> = result.addresses().into_iter().map(|(address, _)| address).collect();
+    serve_in(&inside(attachment), &addresses)
+}
+
+/// The same of a namespace.
+pub fn serve_in(namespace: &NetNs, addresses: &[IpAddr]) -> Vec<SocketAddr> {
+    let served: Vec<SocketAddr> = addresses.iter().map(|address| SocketAddr::new(*address, 8080)).collect();
+    for at in &served {
+        // An address of IPv6 is not its own before nobody else has claimed it.
+        let bind = || namespace.run(|| TcpListener::bind(at)).unwrap().ok();
+        let listener = until(SOON, bind).unwrap_or_else(|| panic!("{at} cannot be listened at"));
         // It ends with the test's world.
         thread::spawn(move || {
             for mut stream in listener.incoming().map_while(Result::ok) {
@@ -211,14 +218,28 @@ fn serve(attachment: &Attachment, result: &AddResult) -> Vec<SocketAddr> {
 }
 
 fn try_connect(from: &Attachment, to: SocketAddr, time_limit: Duration) -> std::io::Result<TcpStream> {
-    inside(from).run(|| TcpStream::connect_timeout(&to, time_limit)).unwrap()
+    connect_in(&inside(from), to, time_limit)
+}
+
+/// Within a time in which one that is reached answers.
+pub fn reaches_in_vain(from: &NetNs, to: SocketAddr) -> bool {
+    connect_in(from, to, IN_VAIN).is_err()
+}
+
+fn connect_in(from: &NetNs, to: SocketAddr, time_limit: Duration) -> std::io::Result<TcpStream> {
+    from.run(|| TcpStream::connect_timeout(&to, time_limit)).unwrap()
 }
 
 #[track_caller]
 fn reaches(from: &Attachment, to: &[SocketAddr]) {
+    reaches_from(&inside(from), to);
+}
+
+#[track_caller]
+pub fn reaches_from(from: &NetNs, to: &[SocketAddr]) {
     for to in to {
-        let stream = until(SOON, || try_connect(from, *to, Duration::from_secs(2)).ok());
-        let mut stream = stream.unwrap_or_else(|| panic!("{} does not reach {to}", from.container));
+        let stream = until(SOON, || connect_in(from, *to, Duration::from_secs(2)).ok());
+        let mut stream = stream.unwrap_or_else(|| panic!("{to} is not reached"));
         let (sent, mut back) = ([7; 100_000], vec![0; 100_000]);
         thread::scope(|scope| {
             let mut writer = stream.try_clone().unwrap();
