@@ -32,6 +32,8 @@ const EARLY_DATAGRAMS: usize = 64;
 const LOOK_NS: u64 = 5_000_000;
 /// How long a server that has ended a stream may take to say why.
 const EXPLANATION_NS: u64 = SECOND_NS / 2;
+/// A server that has sent nothing for so long has sent what it was asked for.
+const ALL_SENT_NS: u64 = 3 * SECOND_NS;
 /// How long a server may take for what follows the test.
 const LAST_WORDS_NS: u64 = 60 * SECOND_NS;
 
@@ -367,9 +369,15 @@ impl Client<'_> {
             if received != self.received.0 {
                 self.received = (received, now_ns);
             }
-            let silence_ns = u64::from(self.settings.network.receive_timeout_ms) * 1_000_000;
-            if now_ns.saturating_sub(self.received.1) > silence_ns {
+            let silence_ns = now_ns.saturating_sub(self.received.1);
+            if silence_ns > u64::from(self.settings.network.receive_timeout_ms) * 1_000_000 {
                 return Err(Code::NO_DATA.into());
+            }
+            let by_amount = self.test.bytes > 0 || self.test.blocks > 0;
+            if self.test.protocol == Protocol::Udp && by_amount && received > 0 && silence_ns > ALL_SENT_NS {
+                // All was sent, and some of it was lost: the rest will not come.
+                self.schedule = Some(schedule);
+                return self.end();
             }
         }
         self.schedule = Some(schedule);

@@ -1,4 +1,5 @@
-//! Both sides of the control connection as state machines: bytes in, events out. They do no I/O and know no time, so that recordings and a fuzzer can
+//! Both sides of the control connection as state machines: bytes in, events out. They do no I/O and know no time, so that
+//! recordings and a fuzzer can
 //! drive them.
 
 use super::error::{Code, TestError};
@@ -69,7 +70,7 @@ pub enum ClientEvent {
     SendResults,
     /// The server's.
     Results(Box<Results>),
-    /// The test is over: print, and say [`State::Done`].
+    /// The test is over: print, and say so.
     Display,
     /// The server was stopped.
     Terminated,
@@ -111,7 +112,7 @@ impl ClientSession {
         self.inbox.push(bytes);
     }
 
-    /// The test is over as far as this end goes, and it says so ([`State::TestEnd`]). False when it does not run.
+    /// The test is over as far as this end goes, and it says so. False when it does not run.
     pub fn end(&mut self) -> bool {
         let running = self.stage == ClientStage::Running;
         if running {
@@ -267,7 +268,8 @@ impl Greeting {
     }
 }
 
-/// What any two peers can do to each other, for fuzzing: bytes of any kind end in events or an error, never in a panic, and nothing more than what has
+/// What any two peers can do to each other, for fuzzing: bytes of any kind end in events or an error, never in a panic, and
+/// nothing more than what has
 /// come is held.
 pub fn fuzz(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else { return };

@@ -58,7 +58,8 @@ codes! {
     KEEPALIVE = 36, "control connection Keepalive period should be larger than the full retry period (interval * count)";
     MAX_DURATION = 37, "client's requested duration exceeds the server's maximum permitted limit";
     UNIT = 38, "invalid unit value or suffix";
-    DSCP = 40, "bad DSCP value (numeric: 0-63 inclusive, symbolic: one of [af11-13, af21-23, af31-33, af41-43, cs1-7, ef, va, lowdelay, throughput, reliability])";
+    DSCP = 40, "bad DSCP value (numeric: 0-63 inclusive, symbolic: one of [af11-13, af21-23, af31-33, \
+        af41-43, cs1-7, ef, va, lowdelay, throughput, reliability])";
     INIT = 101, "test initialization failed";
     LISTEN = 102, "unable to start listener for connections";
     CONNECT = 103, "unable to connect to server - server may have stopped running or use a different port, firewall issue, etc.";

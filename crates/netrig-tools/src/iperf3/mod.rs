@@ -1,6 +1,7 @@
 //! iperf3: its command line, its layouts and its wire protocol, client and server.
 //!
-//! The format of what goes over the wire is that of esnet/iperf's `src/iperf_api.h`, `iperf_api.c` and `iperf_udp.c`, versions 3.12 to 3.21. What
+//! The format of what goes over the wire is that of esnet/iperf's `src/iperf_api.h`, `iperf_api.c` and `iperf_udp.c`,
+//! versions 3.12 to 3.21. What
 //! both ends say is decided in [`control`] without I/O, and what is printed in `text` and `record` from figures alone.
 
 mod client;
@@ -36,7 +37,7 @@ use rig_sys::cpu;
 use self::client::{Ending, Outcome};
 use self::console::Console;
 use self::error::{Code, TestError};
-use self::options::{OptionError, Parsed, SHORT_USAGE};
+use self::options::{Parsed, SHORT_USAGE};
 use self::report::{Report, SHOWN_VERSION, system_info};
 use self::settings::{Role, Settings};
 
@@ -62,8 +63,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
             return Ok(Exit::Done);
         }
         Err(error) => {
-            let gap = if matches!(error, OptionError::Usage(_)) { "\n" } else { "" };
-            streams::note(format_args!("iperf3: {error}{gap}\n{}", SHORT_USAGE.trim_end()));
+            streams::note(format_args!("iperf3: {error}\n\n{}", SHORT_USAGE.trim_end()));
             return Ok(FAILED);
         }
     };

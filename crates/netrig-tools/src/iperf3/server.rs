@@ -320,7 +320,8 @@ impl Server {
         false
     }
 
-    /// Lets each session that opens streams over UDP have its turn: words say nothing but where they come from, so that two tests of one address
+    /// Lets each session that opens streams over UDP have its turn: words say nothing but where they come from, so that two
+    /// tests of one address
     /// open theirs one after the other. The port is open while any does.
     fn give_turns(&mut self) {
         let expecting = |session: &SessionHandle| session.expects == Some(Protocol::Udp);

@@ -205,6 +205,7 @@ fn labelled(socket: &Socket, to: SocketAddr, label: u32) -> Result<SocketAddr, T
             socket::lease_flow_label(socket, *v6.ip(), label).or_code(Code::SET_FLOW_LABEL)?;
             Ok(SocketAddrV6::new(*v6.ip(), v6.port(), label.to_be(), v6.scope_id()).into())
         }
+        _ if label != 0 => Err(TestError::with(Code::SET_FLOW_LABEL, "IPv4 has none")),
         _ => Ok(to),
     }
 }

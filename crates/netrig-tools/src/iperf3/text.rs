@@ -296,7 +296,8 @@ impl Layout<'_> {
 fn cpu_line(local: &str, remote: &str, summary: &Summary) -> String {
     let ([all, user, system], [peer, peer_user, peer_system]) = (summary.cpu, summary.peer_cpu);
     format!(
-        "CPU Utilization: local/{local} {all:.1}% ({user:.1}%u/{system:.1}%s), remote/{remote} {peer:.1}% ({peer_user:.1}%u/{peer_system:.1}%s)\n"
+        "CPU Utilization: local/{local} {all:.1}% ({user:.1}%u/{system:.1}%s), \
+         remote/{remote} {peer:.1}% ({peer_user:.1}%u/{peer_system:.1}%s)\n"
     )
 }
 

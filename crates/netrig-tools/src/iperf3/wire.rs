@@ -1,4 +1,5 @@
-//! What goes over the control connection: the cookie, states of one byte, and JSON behind its length. Format: iperf3's `iperf_api.h`, versions
+//! What goes over the control connection: the cookie, states of one byte, and JSON behind its length. Format: iperf3's
+//! `iperf_api.h`, versions
 //! 3.12 to 3.21.
 
 use super::error::{Code, TestError};

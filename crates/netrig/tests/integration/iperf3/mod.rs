@@ -29,7 +29,8 @@ pub fn members(json: &Value) -> BTreeSet<String> {
     found
 }
 
-/// The lines of a text that differ in figures alone look alike: numbers, units and names are masked, and intervals are as many as the first of them.
+/// The lines of a text that differ in figures alone look alike: numbers, units and names are masked, and intervals are as
+/// many as the first of them.
 pub fn masked(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for line in text.lines() {
