@@ -6,14 +6,13 @@ Usage: netperf [global options] -- [test options]
 Global options:
     -4, -6            Control connection over IPv4, IPv6
     -a, -A send,recv  Alignment of the local, the remote buffers (8)
-    -b, -w lcl,rem    Sends in a burst, and time from one to the next (10, 10ms, 500us)
+    -b, -w lcl,rem    Sends in a burst, time from one to the next (10ms, 500us)
     -B text           A word beside brief output
     -c, -C            Measure CPU time here, at the server
-    -d                Nothing more than without
     -D time[,units]   Interim results each so many seconds
     -f g|m|k|b|G|M|K|B|x|u  Unit of throughput
     -F file           Fill buffers from a file
-    -h                This text
+    -h, -V            This text, the version
     -H host[,family]  The machine of netserver (localhost)
     -i max,min        Iterations of the confidence loop (10,3)
     -I level[,width]  Confidence level, 95 or 99, and whole width in percent (5)
@@ -27,17 +26,19 @@ Global options:
     -r                Confidence of the throughput alone
     -s seconds        Wait before the load
     -S                SO_KEEPALIVE
-    -t test           TCP_STREAM, TCP_MAERTS, TCP_SENDFILE, TCP_RR, TCP_CRR, TCP_CC,
-                      UDP_STREAM, UDP_RR, SCTP_STREAM, SCTP_RR, OMNI, UUID
+    -t test           TCP_STREAM, TCP_MAERTS, TCP_SENDFILE, TCP_RR, TCP_CRR,
+                      TCP_CC, UDP_STREAM, UDP_RR, SCTP_STREAM, SCTP_RR, OMNI, UUID
     -T lcl,rem        CPU to run on
     -v level          0: one number, 1, 2: more
-    -V                The version
     -W send,recv      How many buffers take turns
     -y, -Y lcl,rem    SO_PRIORITY, type of service (CS5, EF, 0xb8)
     -Z phrase         Passphrase of netserver
 
 One value without a comma is for both, of -D, -F, -H, -L, -p the first.
--h behind -- lists the options of a test.
+-- -h lists the options of a test.
+
+Examples:
+    netrig netperf -H 10.0.1.4 -t TCP_RR -c -C -- -r 100,1000
 ";
 
 pub const TEST: &str = "\
@@ -57,7 +58,6 @@ Test options:
     -k, -o, -O [list] Output by selectors: a line each, CSV, columns. The list has
                       names, or is a file with them, `all`, or `?`, which names them
     -K lcl,rem        Congestion control
-    -l hops           Multicast TTL
     -m lcl,rem        Bytes of a send
     -M rem,lcl        Bytes of a receive
     -n, -N            Connected datagram sockets here, at the server

@@ -69,6 +69,10 @@ pub fn execute_netperf(arguments: &[OsString]) -> Result<Exit, Failure> {
         streams::print(text)?;
         Ok(Exit::Refuted)
     };
+    if arguments == ["--help"] {
+        streams::print(help::NETPERF)?;
+        return Ok(Exit::Done);
+    }
     match command_line::parse(arguments).map_err(failed)? {
         Request::Version => {
             streams::print(&format!("Netperf version {VERSION} (netrig {})\n", env!("CARGO_PKG_VERSION")))?;
@@ -147,6 +151,10 @@ struct ServerOptions {
 /// # Errors
 /// When it cannot listen.
 pub fn execute_netserver(arguments: &[OsString]) -> Result<Exit, Failure> {
+    if arguments == ["--help"] {
+        streams::print(help::NETSERVER)?;
+        return Ok(Exit::Done);
+    }
     let Some(options) = server_options(arguments)? else { return Ok(Exit::Refuted) };
     if !options.stays && env::var_os(IN_BACKGROUND).is_none() {
         return go_into_background(arguments);
