@@ -25,7 +25,7 @@ use super::wire::{Cookie, Results, State, cookie, framed, parameters, results, w
 /// How long a server may take to open a stream over UDP.
 const WORD_TIMEOUT_NS: u64 = 30 * SECOND_NS;
 /// After which the word that opens it is said again.
-const WORD_AGAIN: Duration = Duration::from_millis(250);
+const WORD_AGAIN: Duration = Duration::from_secs(1);
 /// Datagrams that may overtake the answer.
 const EARLY_DATAGRAMS: usize = 64;
 /// Between two looks at how much has been moved, where that ends the test.
@@ -34,6 +34,8 @@ const LOOK_NS: u64 = 5_000_000;
 const EXPLANATION_NS: u64 = SECOND_NS / 2;
 /// A server that has sent nothing for so long has sent what it was asked for.
 const ALL_SENT_NS: u64 = 3 * SECOND_NS;
+/// For the server to have all streams and begin.
+const BEGIN_NS: u64 = 120 * SECOND_NS;
 /// How long a server may take for what follows the test.
 const LAST_WORDS_NS: u64 = 60 * SECOND_NS;
 
@@ -124,7 +126,7 @@ pub fn run(settings: &Settings, report: &mut Report, cancel: &Cancel) -> Outcome
         cpu_percent: [0.0; 3],
         congestion: None,
         results: None,
-        patience_ns: None,
+        patience_ns: Some(monotonic_ns() + BEGIN_NS),
         failing: None,
     };
     let ending = client.talk();
@@ -189,7 +191,7 @@ impl Client<'_> {
     /// When something is to be done without the server.
     fn next_deadline(&self) -> Option<u64> {
         let now_ns = monotonic_ns();
-        let schedule = self.schedule.map(|schedule| {
+        let schedule = self.schedule.filter(|_| self.session.is_running()).map(|schedule| {
             let mut deadlines = vec![schedule.omit_ns, schedule.end_ns];
             deadlines.push((schedule.every_ns > 0).then_some(schedule.next_ns));
             let by_amount = self.test.bytes > 0 || self.test.blocks > 0;
@@ -220,6 +222,7 @@ impl Client<'_> {
                 ClientEvent::CreateStreams => self.create_streams()?,
                 ClientEvent::Start => self.start(),
                 ClientEvent::Run => {
+                    self.patience_ns = None;
                     if let Some(load) = &self.load {
                         load.start();
                     }
@@ -344,7 +347,7 @@ impl Client<'_> {
 
     /// What the clock and the counters ask for.
     fn look(&mut self) -> Result<(), TestError> {
-        let Some(mut schedule) = self.schedule else { return Ok(()) };
+        let Some(mut schedule) = self.schedule.filter(|_| self.session.is_running()) else { return Ok(()) };
         let now_ns = monotonic_ns();
         if self.is_done(&schedule, now_ns) {
             return self.end();

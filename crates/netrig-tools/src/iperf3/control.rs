@@ -1,6 +1,5 @@
 //! Both sides of the control connection as state machines: bytes in, events out. They do no I/O and know no time, so that
-//! recordings and a fuzzer can
-//! drive them.
+//! recordings and a fuzzer can drive them.
 
 use super::error::{Code, TestError};
 use super::json::Json;
@@ -112,9 +111,14 @@ impl ClientSession {
         self.inbox.push(bytes);
     }
 
+    /// Between the server's word that the test runs and its end.
+    pub fn is_running(&self) -> bool {
+        self.stage == ClientStage::Running
+    }
+
     /// The test is over as far as this end goes, and it says so. False when it does not run.
     pub fn end(&mut self) -> bool {
-        let running = self.stage == ClientStage::Running;
+        let running = self.is_running();
         if running {
             self.stage = ClientStage::Ending;
         }
@@ -235,13 +239,17 @@ impl ServerSession {
             }
             ServerStage::Over => return Ok(None),
             ServerStage::Test | ServerStage::Display => {
-                let Some(byte) = self.inbox.byte() else { return Ok(None) };
+                let byte = loop {
+                    let Some(byte) = self.inbox.byte() else { return Ok(None) };
+                    // The original takes it, too, and does nothing.
+                    if State::of(byte) != Some(State::TestStart) {
+                        break byte;
+                    }
+                };
                 match (self.stage, State::of(byte)) {
                     (ServerStage::Test, Some(State::TestEnd)) => (ServerStage::ClientResults, ServerEvent::TestEnd),
                     (_, Some(State::Done)) => (ServerStage::Over, ServerEvent::Done),
                     (_, Some(State::ClientTerminate)) => (ServerStage::Over, ServerEvent::Terminated),
-                    // The original takes it, too, and does nothing.
-                    (_, Some(State::TestStart)) => return self.next_event(),
                     _ => return Err(TestError::with(Code::MESSAGE, format!("state {}", byte as i8))),
                 }
             }
@@ -268,12 +276,11 @@ impl Greeting {
     }
 }
 
-/// What any two peers can do to each other, for fuzzing: bytes of any kind end in events or an error, never in a panic, and
-/// nothing more than what has
-/// come is held.
+/// What any two peers can do to each other, for fuzzing: bytes of any kind, in pieces or at once, end in events or an error, never in a
+/// panic, and nothing more than what has come is held.
 pub fn fuzz(data: &[u8]) {
     let Some((&choice, data)) = data.split_first() else { return };
-    let step = usize::from(choice >> 2).max(1);
+    let step = if choice >> 2 == 0 { data.len().max(1) } else { usize::from(choice >> 2) };
     let mut greeting = Greeting::default();
     let _ = greeting.push(data);
     assert!(greeting.missing() <= COOKIE);

@@ -72,7 +72,7 @@ codes! {
     MESSAGE = 110, "received an unknown control message (ensure other side is iperf3 and not iperf)";
     SEND_MESSAGE = 111, "unable to send control message - port may not be available, the other side may have stopped running, etc.";
     RECEIVE_MESSAGE = 112, "unable to receive control message - port may not be available, the other side may have stopped running, etc.";
-    RECEIVE_PARAMETERS = 115, "unable to receive parameters from client";
+    RECEIVE_PARAMETERS = 114, "unable to receive parameters from client";
     RECEIVE_RESULTS = 117, "unable to receive results";
     CLIENT_TERMINATED = 119, "the client has terminated";
     SERVER_TERMINATED = 120, "the server has terminated";

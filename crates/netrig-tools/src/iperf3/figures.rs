@@ -149,8 +149,8 @@ impl StreamFigures {
             start: seconds(self.last_ns),
             end: seconds(now_ns),
             bytes: reading.bytes.saturating_sub(before.bytes),
-            packets: reading.packets(sends) as i64 - before.packets(sends) as i64,
-            lost: reading.datagrams.lost as i64 - before.datagrams.lost as i64,
+            packets: growth(before.packets(sends), reading.packets(sends)),
+            lost: growth(before.datagrams.lost, reading.datagrams.lost),
             jitter_s: reading.datagrams.jitter_s,
             omitted,
             ..Interval::default()
@@ -233,10 +233,26 @@ pub struct StreamSummary {
     pub out_of_order: i64,
 }
 
+/// What came to a count that a peer's numbers may have made anything.
+fn growth(before: u64, after: u64) -> i64 {
+    let grown = i128::from(after) - i128::from(before);
+    i64::try_from(grown).unwrap_or(if grown < 0 { i64::MIN } else { i64::MAX })
+}
+
+/// The sum of what streams have. A peer's numbers may be anything.
+pub fn total<T>(group: &[T], of: impl Fn(&T) -> i64) -> i64 {
+    group.iter().map(of).fold(0, i64::saturating_add)
+}
+
+/// As [`total`], of bytes.
+pub fn total_bytes<T>(group: &[T], of: impl Fn(&T) -> u64) -> u64 {
+    group.iter().map(of).fold(0, u64::saturating_add)
+}
+
 impl StreamSummary {
     /// Lost datagrams that count.
     pub fn lost(&self) -> i64 {
-        self.errors - self.omitted_errors.unwrap_or(0)
+        self.errors.saturating_sub(self.omitted_errors.unwrap_or(0))
     }
 
     fn of(own: &StreamFigures, peer: Option<&StreamResult>) -> Self {
@@ -266,7 +282,7 @@ impl StreamSummary {
         let (sent_bytes, received_bytes) =
             if own.sends { (own.bytes(), peer_bytes) } else { (peer_bytes, own.bytes()) };
         let retransmits = if own.sends { mine.retransmits } else { peer.and_then(|peer| peer.retransmits) };
-        let late = own.last.datagrams.out_of_order as i64 - own.base.datagrams.out_of_order as i64;
+        let late = growth(own.base.datagrams.out_of_order, own.last.datagrams.out_of_order);
         let (sender_seconds, receiver_seconds) =
             if own.sends { (own.seconds(), other_seconds) } else { (other_seconds, own.seconds()) };
         Self {
@@ -281,10 +297,10 @@ impl StreamSummary {
             jitter_s: receiving.jitter_s,
             errors: receiving.errors,
             omitted_errors,
-            sender_packets: sender.0 - sender.1,
-            receiver_packets: receiver.0 - receiver.1,
+            sender_packets: sender.0.saturating_sub(sender.1),
+            receiver_packets: receiver.0.saturating_sub(receiver.1),
             receiver_packets_in_all: receiver.0,
-            packets: in_all - own_omitted,
+            packets: in_all.saturating_sub(own_omitted),
             out_of_order: late,
         }
     }

@@ -93,6 +93,10 @@ struct PidFile(Option<String>);
 impl PidFile {
     fn write(path: Option<&String>) -> Result<Self, TestError> {
         let Some(path) = path else { return Ok(Self(None)) };
+        let other = fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u32>().ok());
+        if other.is_some_and(|pid| pid != std::process::id() && fs::metadata(format!("/proc/{pid}")).is_ok()) {
+            return Err(TestError::with(Code::PID_FILE, format!("{path} is that of a process that runs")));
+        }
         fs::write(path, std::process::id().to_string()).map_err(|error| TestError::system(Code::PID_FILE, &error))?;
         Ok(Self(Some(path.clone())))
     }

@@ -244,7 +244,7 @@ fn split(words: &[String]) -> Result<Vec<Given<'_>>, OptionError> {
 }
 
 fn number<T: TryFrom<i64>>(text: &str, least: i64, most: i64, code: Code) -> Result<T, OptionError> {
-    let number = text.trim().parse::<i64>().ok().filter(|number| (least..=most).contains(number));
+    let number = units::leading_integer(text).filter(|number| (least..=most).contains(number));
     number.and_then(|number| T::try_from(number).ok()).ok_or_else(|| code.into())
 }
 
@@ -356,8 +356,8 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
             "pidfile" => pid_file = Some(value.to_owned()),
             "affinity" => {
                 let (own, servers) = value.split_once(',').map_or((value, None), |(own, rest)| (own, Some(rest)));
-                affinity = Some(number(own, 0, 1024, Code::AFFINITY)?);
-                test.server_affinity = servers.map(|cpu| number(cpu, 0, 1024, Code::AFFINITY)).transpose()?;
+                affinity = Some(number(own, 0, 1023, Code::AFFINITY)?);
+                test.server_affinity = servers.map(|cpu| number(cpu, 0, 1023, Code::AFFINITY)).transpose()?;
             }
             "bind" => {
                 let (address, device) = with_device(value);

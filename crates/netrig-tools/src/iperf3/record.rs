@@ -1,6 +1,6 @@
 //! The objects of iperf3's JSON, as pure functions of figures.
 
-use super::figures::{StreamSummary, Summary, percent, rate};
+use super::figures::{StreamSummary, Summary, percent, rate, total, total_bytes};
 use super::json::{Json, object};
 use super::settings::{Flow, Protocol, Role, TestSettings};
 use super::text::{StreamInterval, groups};
@@ -87,15 +87,15 @@ pub fn interval(test: &TestSettings, role: Role, streams: &[StreamInterval]) -> 
     let mut json = object([("streams", list.collect::<Vec<_>>().into())]);
     for (sends, group) in groups(streams, |stream| stream.sends) {
         let first = &group[0].interval;
-        let bytes = group.iter().map(|stream| stream.interval.bytes).sum();
+        let bytes = total_bytes(group, |stream| stream.interval.bytes);
         let mut sum = times(first.start, first.end, bytes, rate(bytes, first.seconds()));
-        let packets = group.iter().map(|stream| stream.interval.packets).sum();
+        let packets = total(group, |stream| stream.interval.packets);
         match (tcp, sends) {
-            (true, true) => sum.add("retransmits", group.iter().map(|one| one.interval.retransmits).sum::<u64>()),
+            (true, true) => sum.add("retransmits", total_bytes(group, |one| one.interval.retransmits)),
             (true, false) => {}
             (false, true) => sum.add("packets", packets),
             (false, false) => {
-                let lost = group.iter().map(|stream| stream.interval.lost).sum();
+                let lost = total(group, |stream| stream.interval.lost);
                 let jitter = group.iter().map(|stream| stream.interval.jitter_s).sum::<f64>() / group.len() as f64;
                 add_datagrams(&mut sum, jitter, lost, packets, percent(lost, packets));
             }
@@ -146,9 +146,8 @@ pub fn end(test: &TestSettings, role: Role, summary: &Summary) -> Json {
         last_sends = sends;
         let StreamSummary { sender_seconds, receiver_seconds, .. } = group[0];
         let name = |what: &str| format!("{what}{}", suffix(test, role, sends));
-        let total = |of: fn(&StreamSummary) -> i64| group.iter().map(of).sum::<i64>();
-        let (sent, received) =
-            (group.iter().map(|one| one.sent_bytes).sum(), group.iter().map(|one| one.received_bytes).sum());
+        let total = |of: fn(&StreamSummary) -> i64| total(group, of);
+        let (sent, received) = (total_bytes(group, |one| one.sent_bytes), total_bytes(group, |one| one.received_bytes));
         let mut sum_sent = times(0.0, sender_seconds, sent, rate(sent, sender_seconds));
         let mut sum_received = times(0.0, receiver_seconds, received, rate(received, receiver_seconds));
         if tcp {

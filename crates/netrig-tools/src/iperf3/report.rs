@@ -279,7 +279,7 @@ impl Report {
     /// What ended the test.
     pub fn failed(&mut self, trouble: &TestError) {
         match &mut self.objects {
-            Some(objects) => objects.errors.push(trouble.to_string()),
+            Some(objects) => objects.errors.push(format!("error - {trouble}")),
             None => self.console.error(&format!("error - {trouble}")),
         }
     }
@@ -307,8 +307,8 @@ impl Report {
                 json.add(name, text.as_str());
             }
         }
-        // A second error is a consequence of the first.
-        let error = objects.errors.first().map(|error| Json::from(error.as_str()));
+        // The original has them all under one name, of which readers keep the last.
+        let error = objects.errors.last().map(|error| Json::from(error.as_str()));
         let output = self.server_output.as_ref().map(|output| match output {
             ServerOutput::Text(text) => ("server_output_text", Json::from(text.as_str())),
             ServerOutput::Json(json) => ("server_output_json", json.clone()),

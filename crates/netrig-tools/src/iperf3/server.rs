@@ -321,8 +321,7 @@ impl Server {
     }
 
     /// Lets each session that opens streams over UDP have its turn: words say nothing but where they come from, so that two
-    /// tests of one address
-    /// open theirs one after the other. The port is open while any does.
+    /// tests of one address open theirs one after the other. The port is open while any does.
     fn give_turns(&mut self) {
         let expecting = |session: &SessionHandle| session.expects == Some(Protocol::Udp);
         if !self.sessions.iter().any(expecting) {
@@ -382,10 +381,11 @@ fn received(socket: &UdpSocket) -> VecDeque<([u8; 4], SocketAddr)> {
     let mut all = VecDeque::new();
     // What has more bytes than a word is none.
     let mut buffer = [0; 5];
-    while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+    // What comes faster than it is read has its turn after the others'.
+    for _ in 0..MOST_GREETINGS {
+        let Ok((length, from)) = socket.recv_from(&mut buffer) else { break };
         if let Ok(word) = <[u8; 4]>::try_from(&buffer[..length])
             && words::is_connect(&word)
-            && all.len() < MOST_GREETINGS
         {
             all.push_back((word, from));
         }

@@ -24,7 +24,9 @@ use super::sockets::{datagram_options, ends, stream_options};
 use super::wait::{EventFd, SECOND_NS, wait};
 use super::wire::{Cookie, Results, State, error_message, framed, parameters, results, words};
 
-/// How long a client may take for its parameters, its streams, its results and its farewell.
+/// For a client's parameters, as the original has it for what it reads of a control connection.
+const PARAMETERS_NS: u64 = 10 * SECOND_NS;
+/// How long a client may take for each of its streams, its results and its farewell.
 const PATIENCE_NS: u64 = 30 * SECOND_NS;
 /// How much longer than agreed a test may take: ten changes of state at round trips of four seconds, as the original has it.
 const GRACE: u64 = 40;
@@ -111,7 +113,7 @@ struct Session {
     cpu: CpuUsage,
     cpu_percent: [f64; 3],
     congestion: Option<String>,
-    taken_labels: Vec<i32>,
+    place: SessionPlace,
 }
 
 /// Why a session ends before its time.
@@ -136,22 +138,49 @@ impl From<Code> for Broken {
     }
 }
 
+/// The session's place among those that the server has, given back however its thread ends.
+struct SessionPlace {
+    id: u64,
+    tell: Sender<FromSession>,
+    server_bell: EventFd,
+    /// Those of all sessions, and those of this one among them.
+    labels: Labels,
+    own_labels: Vec<i32>,
+}
+
+impl Drop for SessionPlace {
+    fn drop(&mut self) {
+        let mut labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
+        labels.retain(|label| !self.own_labels.contains(label));
+        drop(labels);
+        let _ = self.tell.send(FromSession::Over(self.id));
+        self.server_bell.ring();
+    }
+}
+
 /// Serves one client to the end.
 pub fn run(parts: SessionParts) {
+    let place = SessionPlace {
+        id: parts.id,
+        tell: parts.tell.clone(),
+        server_bell: parts.server_bell.clone(),
+        labels: parts.labels.clone(),
+        own_labels: Vec::new(),
+    };
     let report = Report::new(&parts.settings, parts.console.clone());
     let mut session = Session {
         test: TestSettings::default(),
         report,
         session: ServerSession::default(),
         stage: Stage::Parameters,
-        deadline_ns: monotonic_ns() + PATIENCE_NS,
+        deadline_ns: monotonic_ns() + PARAMETERS_NS,
         sockets: Vec::new(),
         load: None,
         schedule: None,
         cpu: CpuUsage::begin(),
         cpu_percent: [0.0; 3],
         congestion: None,
-        taken_labels: Vec::new(),
+        place,
         parts,
     };
     let result = session.serve();
@@ -335,7 +364,7 @@ impl Session {
         let free = (0..).map(stream_label).find(|label| !labels.contains(label));
         let label = free.unwrap_or(5);
         labels.push(label);
-        self.taken_labels.push(label);
+        self.place.own_labels.push(label);
         label
     }
 
@@ -344,6 +373,8 @@ impl Session {
         // The streams over which this end receives are the first.
         let sends_over_it = self.sockets.len() >= receives as usize;
         let label = self.label();
+        // Each stream may take as long as the first.
+        self.deadline_ns = monotonic_ns() + PATIENCE_NS;
         if self.sockets.is_empty() {
             let size = |which| socket::buffer(&socket, which).unwrap_or(0);
             self.report.buffers(self.test.window, size(Buffer::Send), size(Buffer::Receive));
@@ -511,13 +542,8 @@ impl Session {
         if let Some(load) = self.load.take() {
             load.stop();
         }
-        let mut labels = self.parts.labels.lock().unwrap_or_else(PoisonError::into_inner);
-        labels.retain(|label| !self.taken_labels.contains(label));
-        drop(labels);
-        let Self { report, test, parts, .. } = self;
+        let Self { report, test, .. } = self;
         report.finish(&test, false);
-        let _ = parts.tell.send(FromSession::Over(parts.id));
-        parts.server_bell.ring();
     }
 }
 

@@ -1,6 +1,6 @@
 //! The lines that iperf3 prints, as pure functions of figures.
 
-use super::figures::{Interval, StreamSummary, Summary, percent, rate};
+use super::figures::{Interval, StreamSummary, Summary, percent, rate, total, total_bytes};
 use super::settings::{Flow, Protocol, Role, TestSettings};
 use super::units::{Format, bitrate, transfer, two_digits};
 
@@ -106,8 +106,8 @@ impl Layout<'_> {
 
     fn interval_sum(&self, sends: bool, group: &[StreamInterval]) -> String {
         let first = &group[0].interval;
-        let total = |of: fn(&Interval) -> i64| group.iter().map(|stream| of(&stream.interval)).sum::<i64>();
-        let bytes = group.iter().map(|stream| stream.interval.bytes).sum();
+        let total = |of: fn(&Interval) -> i64| total(group, |stream| of(&stream.interval));
+        let bytes = total_bytes(group, |stream| stream.interval.bytes);
         let times = (first.start, first.end);
         let head = self.head("[SUM]", sends, times, bytes, rate(bytes, first.seconds()));
         let omitted = if first.omitted { "(omitted)" } else { "" };
@@ -230,11 +230,11 @@ impl Layout<'_> {
 
     fn sum(&self, sends: bool, group: &[StreamSummary], retransmits: bool, lines: &mut Vec<String>) {
         let StreamSummary { sender_seconds, receiver_seconds, .. } = group[0];
-        let sent = group.iter().map(|stream| stream.sent_bytes).sum();
-        let received = group.iter().map(|stream| stream.received_bytes).sum();
+        let sent = total_bytes(group, |stream| stream.sent_bytes);
+        let received = total_bytes(group, |stream| stream.received_bytes);
         let sender = self.head("[SUM]", sends, (0.0, sender_seconds), sent, rate(sent, sender_seconds));
         let receiver = self.head("[SUM]", sends, (0.0, receiver_seconds), received, rate(received, receiver_seconds));
-        let total = |of: fn(&StreamSummary) -> i64| group.iter().map(of).sum::<i64>();
+        let total = |of: fn(&StreamSummary) -> i64| total(group, of);
         if self.lacks(false, sends) {
             if self.is_tcp() {
                 self.unavailable("[SUM]", false, lines);

@@ -12,20 +12,34 @@ pub fn rate(text: &str) -> Result<u64, TestError> {
     scaled(text, 1000.0)
 }
 
+/// As `sscanf("%lf%c")` reads it: a number, and the letter behind it. What follows is not looked at.
 fn scaled(text: &str, step: f64) -> Result<u64, TestError> {
     let bad = || TestError::with(Code::UNIT, format!("'{text}'"));
-    let (digits, power) = match text.char_indices().last() {
-        Some((at, 'k' | 'K')) => (&text[..at], 1),
-        Some((at, 'm' | 'M')) => (&text[..at], 2),
-        Some((at, 'g' | 'G')) => (&text[..at], 3),
-        Some((at, 't' | 'T')) => (&text[..at], 4),
-        _ => (text, 0),
+    let ends = (1..=text.len()).rev().filter(|&end| text.is_char_boundary(end));
+    let mut numbers = ends.filter_map(|end| Some((end, text[..end].parse::<f64>().ok()?)));
+    let (end, number) = numbers.find(|(_, number)| number.is_finite()).ok_or_else(bad)?;
+    let power = match text[end..].chars().next() {
+        Some('k' | 'K') => 1,
+        Some('m' | 'M') => 2,
+        Some('g' | 'G') => 3,
+        Some('t' | 'T') => 4,
+        None => 0,
+        Some(_) => return Err(bad()),
     };
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+    if number < 0.0 {
         return Err(bad());
     }
     // As the cast saturates, so does what is too large.
-    digits.parse::<f64>().map(|number| (number * step.powi(power)) as u64).map_err(|_| bad())
+    Ok((number * step.powi(power)) as u64)
+}
+
+/// The leading number, as atoi(3) reads it; `None` without one.
+pub fn leading_integer(text: &str) -> Option<i64> {
+    let text = text.trim_start();
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    let length = digits.bytes().take_while(u8::is_ascii_digit).count();
+    let number: i64 = if length == 0 { None } else { Some(digits[..length].parse().unwrap_or(i64::MAX)) }?;
+    Some(if text.starts_with('-') { -number } else { number })
 }
 
 /// What `-f` chooses.
@@ -117,16 +131,29 @@ mod tests {
             ("2G", 2 << 30, 2_000_000_000),
             ("1t", 1 << 40, 1_000_000_000_000),
             ("1000", 1000, 1000),
+            ("4MB", 4 << 20, 4_000_000),
+            ("100Mbps", 100 << 20, 100_000_000),
+            ("1e3", 1000, 1000),
         ] {
             assert_eq!((size(text), rate(text)), (Ok(as_size), Ok(as_rate)), "{text}");
         }
-        for text in ["", "K", "-1", "1x", "1KB", "1e3", "1.2.3", "inf"] {
+        for text in ["", "K", "-1", "1x", "1.2.3", "inf", "é"] {
             let error = size(text).unwrap_err();
             assert_eq!(
                 (error.code, error.to_string()),
                 (Code::UNIT, format!("invalid unit value or suffix: '{text}'"))
             );
         }
+    }
+
+    #[test]
+    fn integers_are_read_as_far_as_they_go() {
+        for (text, number) in
+            [("10", Some(10)), ("10s", Some(10)), ("30.5", Some(30)), ("-1", Some(-1)), ("s", None), ("", None)]
+        {
+            assert_eq!(leading_integer(text), number, "{text}");
+        }
+        assert_eq!(leading_integer("99999999999999999999"), Some(i64::MAX));
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! What goes over the control connection: the cookie, states of one byte, and JSON behind its length. Format: iperf3's
-//! `iperf_api.h`, versions
-//! 3.12 to 3.21.
+//! `iperf_api.h`, versions 3.12 to 3.21.
 
 use super::error::{Code, TestError};
 use super::json::{Json, object};
 use super::options::checked_length;
-use super::settings::{Flow, LONGEST_DATAGRAM, MOST_STREAMS, MOST_WINDOW, Protocol, TestSettings};
+use super::settings::{Flow, LONGEST_DATAGRAM, MOST_STREAMS, MOST_WINDOW, Protocol, TestSettings, UDP_LENGTH};
 
 /// 36 characters and a NUL, at the beginning of the control connection and of each TCP stream.
 pub const COOKIE: usize = 37;
@@ -197,7 +196,7 @@ pub fn read_parameters(json: &Json) -> Result<TestSettings, TestError> {
         (false, false) => Flow::Forward,
     };
     let length = within("len", 0, u32::MAX.into(), Code::BLOCK_SIZE, 0)? as u32;
-    let affinity = within("server_affinity", 0, 1024, Code::AFFINITY, -1)?;
+    let affinity = within("server_affinity", 0, 1023, Code::AFFINITY, -1)?;
     Ok(TestSettings {
         protocol,
         flow,
@@ -205,7 +204,11 @@ pub fn read_parameters(json: &Json) -> Result<TestSettings, TestError> {
         time: within("time", 0, 86_400, Code::DURATION, 10)? as u32,
         bytes: within("num", 0, i64::MAX, bad, 0)? as u64,
         blocks: within("blockcount", 0, i64::MAX, bad, 0)? as u64,
-        length: checked_length(protocol, length)?,
+        length: match (protocol, length) {
+            // A client that does not say it has one of its own, and blocks of nothing have no end.
+            (Protocol::Udp, 0) => UDP_LENGTH,
+            _ => checked_length(protocol, length)?,
+        },
         parallel: within("parallel", 1, MOST_STREAMS.into(), Code::STREAMS, 1)? as u32,
         window: within("window", 0, MOST_WINDOW.into(), Code::BUFFER_SIZE, 0)? as u32,
         mss: within("MSS", 0, 32_767, Code::MSS, 0)? as u32,

@@ -38,7 +38,7 @@ fn errors_have_the_originals_words_and_status() {
     let said = client(&Peer::Netrig, port, "-t 1 -J", home.path()).end();
     let json: Value = serde_json::from_str(&said.out).unwrap();
     assert!(
-        said.status == Some(1) && json["error"].as_str().unwrap().starts_with("unable to connect to server"),
+        said.status == Some(1) && json["error"].as_str().unwrap().starts_with("error - unable to connect to server"),
         "{said:#?}"
     );
     let said = client(&Peer::Netrig, port, "--sctp", home.path()).end();
@@ -94,9 +94,9 @@ fn what_is_no_client_is_harmless() {
         })
         .collect();
     for (what, bytes, code) in [
-        ("parameters that are too long", u32::MAX.to_be_bytes().to_vec(), 115),
-        ("no JSON", framed("{nonsense"), 115),
-        ("another type", framed("[1,2]"), 115),
+        ("parameters that are too long", u32::MAX.to_be_bytes().to_vec(), 114),
+        ("no JSON", framed("{nonsense"), 114),
+        ("another type", framed("[1,2]"), 114),
         ("too many streams", framed(r#"{"tcp":true,"parallel":1000}"#), 6),
         ("SCTP", framed(r#"{"sctp":true}"#), 18),
     ] {

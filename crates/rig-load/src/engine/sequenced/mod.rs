@@ -1,8 +1,7 @@
 //! Datagrams that begin with the time and with a sequence number, as those of iperf3: one connected socket for each thread.
 //!
 //! The header, big-endian: seconds and microseconds of the sender's clock (u32 each), then the number, u32 or u64, from 1.
-//! What follows is the
-//! same in all datagrams of a thread.
+//! What follows is the same in all datagrams of a thread.
 
 mod receive;
 mod send;

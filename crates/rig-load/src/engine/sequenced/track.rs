@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Of one receiving thread. A number beyond the expected one is a gap, whose datagrams count as lost; a lower one is out of
-/// order and takes one
-/// loss back. The jitter is that of RFC 1889, sections 6.3.1 and A.8: it needs no clocks that agree.
+/// order and takes one loss back. The jitter is that of RFC 1889, sections 6.3.1 and A.8: it needs no clocks that agree.
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     highest: u64,
