@@ -15,7 +15,7 @@ use rig_load::plan::WorkerPlan;
 use rig_load::record::Sample;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns};
 use rig_sys::process::{die_with_parent, in_own_group};
-use rig_sys::socket::{AddressError, NamedAddress, resolve};
+use rig_sys::socket::{AddressError, NamedAddress, SourceBinding, ZonedAddress, resolve};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -45,7 +45,8 @@ pub struct Target {
 }
 
 impl Target {
-    fn addresses(&self) -> Result<Vec<SocketAddr>> {
+    /// Its addresses, of the family of `source` where there is one.
+    fn addresses(&self, source: Option<ZonedAddress>) -> Result<Vec<SocketAddr>> {
         let Self { host, port, family, .. } = self;
         let all = match resolve(host) {
             Ok(all) => all,
@@ -62,7 +63,13 @@ impl Target {
             let (kind, other) = if *family == Family::V4 { ("IPv4", "-6") } else { ("IPv6", "-4") };
             bail!("'{host}' has no {kind} address: try {other}, or neither");
         }
-        Ok(wanted)
+        let Some(source) = source else { return Ok(wanted) };
+        let of_source: Vec<_> = wanted.into_iter().filter(|to| to.is_ipv6() == source.is_ipv6()).collect();
+        if of_source.is_empty() {
+            let kind = if source.is_ipv6() { "IPv6" } else { "IPv4" };
+            bail!("'{host}' has no {kind} address that --source {source} could send to");
+        }
+        Ok(of_source)
     }
 }
 
@@ -94,7 +101,7 @@ pub fn run(
     cancel: &Cancel,
     watch: &mut dyn Watch,
 ) -> Result<()> {
-    let socket = connect(target, cancel)?;
+    let socket = connect(target, &test.source, cancel)?;
     let server = socket.peer_addr().context("find the server's address")?;
     // The counters are to be read at the window's edges, also where the load fills every CPU.
     clock::be_punctual();
@@ -126,12 +133,13 @@ pub fn run(
     }
 }
 
-/// Connects to the first of the target's addresses that answers.
-fn connect(target: &Target, cancel: &Cancel) -> Result<TcpStream> {
+/// Connects to the first of the target's addresses that answers. The server takes the load from the address that it sees here, so this
+/// connection is bound as those of the load are.
+fn connect(target: &Target, source: &SourceBinding, cancel: &Cancel) -> Result<TcpStream> {
     let mut failures = Vec::new();
-    for address in target.addresses()? {
+    for address in target.addresses(source.address)? {
         let name = NamedAddress::from(address);
-        match attempt(address, cancel) {
+        match attempt(address, source, cancel) {
             Ok(Some(socket)) => return Ok(socket),
             Ok(None) => return Err(StoppedByUser.into()),
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -144,8 +152,9 @@ fn connect(target: &Target, cancel: &Cancel) -> Result<TcpStream> {
 }
 
 /// `None` when cancelled.
-fn attempt(address: SocketAddr, cancel: &Cancel) -> io::Result<Option<TcpStream>> {
+fn attempt(address: SocketAddr, source: &SourceBinding, cancel: &Cancel) -> io::Result<Option<TcpStream>> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    source.bind(&socket, address).map_err(io::Error::other)?;
     match socket.connect(&address.into()) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::INPROGRESS) => {
             let deadline_ns = monotonic_after(CONNECT_TIMEOUT);

@@ -10,7 +10,7 @@ use rig_facts::record::Environment;
 use rig_load::plan::{Load, Phases, Role, Times, WorkerPlan};
 use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::{Sample, WorkerRecord};
-use rig_sys::socket::NamedAddress;
+use rig_sys::socket::{NamedAddress, SourceBinding};
 
 use super::machine::{BEGIN_MISSED, MachineUse, Reading};
 use super::records;
@@ -60,6 +60,8 @@ pub enum Action {
 pub struct Test {
     pub client: Load,
     pub client_cpus: Vec<u32>,
+    /// What the client's sockets are bound to.
+    pub source: SourceBinding,
     pub server: Load,
     pub server_cpus: Vec<u32>,
     pub phases: Phases,
@@ -320,11 +322,11 @@ impl ClientSession {
     fn start(&mut self, port: u16) {
         let mut to = self.server;
         to.set_port(port);
-        let Test { client, client_cpus, phases, .. } = &self.test;
+        let Test { client, client_cpus, source, phases, .. } = &self.test;
         let plan = WorkerPlan {
             name: NAME.into(),
             cpus: client_cpus.clone(),
-            role: Role::Connect { to },
+            role: Role::Connect { to, source: source.clone() },
             load: client.clone(),
             phases: *phases,
             ceiling: None,

@@ -250,7 +250,7 @@ pub fn client(script: &[u8]) -> u32 {
                     assert!(!worker, "a second worker");
                     assert!(is_proven, "a worker for a server that has no key");
                     plan.validate().expect("the client's own plan");
-                    let Role::Connect { to } = plan.role else { panic!("a client does not listen") };
+                    let Role::Connect { to, .. } = plan.role else { panic!("a client does not listen") };
                     assert_eq!(to.ip(), server.ip());
                     worker = true;
                 }
@@ -297,8 +297,16 @@ pub(super) fn test() -> Test {
         engine: Engine::Blocking,
         send_mode: SendMode::Copy,
         receive_mode: ReceiveMode::Copy,
+        options: Default::default(),
     });
-    Test { client: load.clone(), client_cpus: Vec::new(), server: load, server_cpus: Vec::new(), phases }
+    Test {
+        client: load.clone(),
+        client_cpus: Vec::new(),
+        source: Default::default(),
+        server: load,
+        server_cpus: Vec::new(),
+        phases,
+    }
 }
 
 fn assert_can_be_reported(ends: &client_session::TestRecords, test: &Test) {
@@ -309,6 +317,7 @@ fn assert_can_be_reported(ends: &client_session::TestRecords, test: &Test) {
         run: None,
         turns: None,
         test,
+        source: None,
         trials: std::slice::from_ref(&trial),
         partial: None,
         planned: 1,

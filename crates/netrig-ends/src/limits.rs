@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rig_load::plan::{Datagrams, Engine, Flow, Load, PlanError, ReceiveMode, Schedule, TcpStream, Transactions};
+use rig_load::plan::{
+    Datagrams, Engine, Flow, Load, PlanError, ReceiveMode, Schedule, SocketOptions, TcpStream, Transactions,
+};
 use rig_stats::units::{BitRate, Bytes, Span};
 use rig_sys::socket::ZonedAddress;
 
@@ -93,6 +95,8 @@ pub enum Refusal {
     Cpu { cpu: u32, offered: String },
     #[error("congestion control '{asked}' asked, this server offers {offered}")]
     CongestionControl { asked: String, offered: String },
+    #[error("socket priority {asked} asked, this server allows those up to {limit}, which take no privilege")]
+    Priority { asked: u32, limit: u32 },
     #[error("a load of kind idle has no other end")]
     Idle,
     #[error("a server sends no packet load for clients: it could carry any address")]
@@ -143,6 +147,10 @@ impl Limits {
         if let Some(&cpu) = ask.cpus.iter().find(|cpu| !self.cpus.contains(cpu)) {
             let offered = rig_sys::cpu::CpuSet::new(self.cpus.iter().copied()).to_string();
             return Err(Refusal::Cpu { cpu, offered });
+        }
+        if let Some(asked) = options(&ask.load).priority.filter(|&asked| asked > SocketOptions::PRIORITY_OF_ALL) {
+            // A server that runs as root does not lend that to its clients.
+            return Err(Refusal::Priority { asked, limit: SocketOptions::PRIORITY_OF_ALL });
         }
         match congestion_control(&ask.load) {
             Some(name) if !self.congestion_controls.iter().any(|offered| offered == name) => {
@@ -311,6 +319,15 @@ fn sockets(connections: u32, send: Option<u32>, receive: Option<u32>) -> u64 {
         (send, receive) => send.unwrap_or(16 << 10).saturating_add(receive.unwrap_or(128 << 10)),
     };
     each.saturating_mul(connections.into())
+}
+
+fn options(load: &Load) -> SocketOptions {
+    match load {
+        Load::TcpStream(stream) => stream.options,
+        Load::TcpRr(transactions) | Load::TcpCrr(transactions) | Load::UdpRr(transactions) => transactions.options,
+        Load::UdpStream(datagrams) => datagrams.options,
+        Load::Packets(_) | Load::Idle => SocketOptions::default(),
+    }
 }
 
 fn congestion_control(load: &Load) -> Option<&str> {

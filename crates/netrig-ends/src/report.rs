@@ -35,6 +35,8 @@ pub struct TestResult<'a> {
     /// Its number in the store, where it is kept.
     pub run: Option<&'a str>,
     pub test: &'a Test,
+    /// What the client's sockets were bound to, in words.
+    pub source: Option<&'a str>,
     pub trials: &'a [TrialRecord],
     /// What is known of one more that was stopped.
     pub partial: Option<&'a PartialIntervals>,
@@ -110,8 +112,9 @@ pub fn view(outcome: &TestResult<'_>) -> RunView {
 fn summary(outcome: &TestResult<'_>) -> Vec<String> {
     let window = Span(outcome.test.phases.window);
     let done = counted(outcome.trials.len(), "trial", "trials");
-    let mut lines =
-        vec![format!("{}, {done} of {window}", build::time(outcome.started_unix_ms)), words(&outcome.test.client)];
+    let load = words(&outcome.test.client);
+    let load = outcome.source.map_or_else(|| load.clone(), |source| format!("{load}, {source}"));
+    let mut lines = vec![format!("{}, {done} of {window}", build::time(outcome.started_unix_ms)), load];
     let client = build::machine(outcome.client);
     match outcome.server {
         Some((address, _)) if is_one_machine(outcome) => lines.push(format!("Client and server {address}: {client}")),
@@ -329,6 +332,7 @@ fn data(outcome: &TestResult<'_>) -> TestData {
         planned: Some(outcome.planned),
         host: outcome.host.to_owned(),
         address: outcome.server.map(|(address, _)| address.clone()),
+        source: outcome.source.map(str::to_owned),
         client: outcome.client.clone(),
         server: outcome.server.map(|(_, environment)| environment.clone()),
         load: Loads { client: client.clone(), server: server.clone() },

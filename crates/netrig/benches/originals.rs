@@ -164,9 +164,9 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-type Found = Vec<Vec<Vec<Option<(f64, f64)>>>>;
+type RoundFigures = Vec<Vec<Vec<Option<(f64, f64)>>>>;
 
-fn report(cases: &[&Case], pairs: &[(&str, Maker, Maker)], found: &Found, rounds: usize) -> String {
+fn report(cases: &[&Case], pairs: &[(&str, Maker, Maker)], found: &RoundFigures, rounds: usize) -> String {
     let mut text = format!(
         "Ratios to the originals' own pair, medians of {rounds} interleaved rounds of {TIME} s, least and most of a round in brackets; \
          {CONGESTION_CONTROL}.\n"

@@ -152,6 +152,7 @@ fn loads() -> Vec<Case> {
         receive_buffer: None,
         no_delay: true,
         congestion_control: Some(CONGESTION_CONTROL.into()),
+        options: Default::default(),
     };
     let many = Transactions { connections: MANY, ..one.clone() };
     let burst = Transactions { in_flight: BURST, ..one.clone() };

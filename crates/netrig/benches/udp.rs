@@ -139,6 +139,7 @@ fn load(batch: u32, segments: u32, coalesce: bool) -> Load {
         shared_clock: true,
         send_buffer: None,
         receive_buffer: None,
+        options: Default::default(),
     })
 }
 

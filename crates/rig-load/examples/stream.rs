@@ -36,6 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         engine: Engine::Blocking,
         send_mode: SendMode::Copy,
         receive_mode: ReceiveMode::Copy,
+        options: Default::default(),
     };
     let mut value = serde_json::to_value(&stream)?;
     let changes: serde_json::Map<_, _> = serde_json::from_str(arguments.get(1).map_or("{}", String::as_str))?;
@@ -69,7 +70,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let address = "127.0.0.1:0".parse()?;
     let pair = WorkerPair {
         listen: worker("receiver", Role::Listen { address, only_from: None }, cpu(3)?),
-        connect: worker("sender", Role::Connect { to: address }, cpu(2)?),
+        connect: worker("sender", Role::connect(address), cpu(2)?),
     };
     let records = Driver::new(&Cancel::new()?).start(vec![pair])?.finish()?;
     for record in &records {

@@ -15,5 +15,6 @@ mod listener;
 pub mod plan;
 pub mod protocol;
 pub mod record;
+mod socket_options;
 mod wait;
 pub mod worker;

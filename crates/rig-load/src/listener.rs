@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rig_sys::socket::ZonedAddress;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, acceptfrom_with};
+use socket2::SockRef;
 
 /// Whether a peer may take part, when only one address may.
 pub(crate) fn is_allowed(peer: Option<SocketAddr>, only_from: Option<ZonedAddress>) -> bool {
@@ -18,15 +19,26 @@ pub(crate) fn is_allowed(peer: Option<SocketAddr>, only_from: Option<ZonedAddres
 pub(crate) struct Listener {
     listener: OwnedFd,
     only_from: Option<ZonedAddress>,
+    /// SO_PRIORITY of each connection.
+    priority: Option<u32>,
 }
 
 impl Listener {
-    pub(crate) fn new(listener: OwnedFd, only_from: Option<ZonedAddress>) -> Self {
-        Self { listener, only_from }
+    pub(crate) fn new(listener: OwnedFd, only_from: Option<ZonedAddress>, priority: Option<u32>) -> Self {
+        Self { listener, only_from, priority }
     }
 
     /// The next connection from the allowed address; others are closed.
     pub(crate) fn accept(&self, flags: SocketFlags) -> Result<OwnedFd, Errno> {
+        let socket = self.accept_allowed(flags)?;
+        if let Some(priority) = self.priority {
+            let set = SockRef::from(&socket).set_priority(priority);
+            set.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        }
+        Ok(socket)
+    }
+
+    fn accept_allowed(&self, flags: SocketFlags) -> Result<OwnedFd, Errno> {
         if self.only_from.is_none() {
             return accept_with(&self.listener, flags);
         }
@@ -78,7 +90,7 @@ mod tests {
     fn strangers_are_closed_and_do_not_count() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let listener = Listener::new(listener.into(), Some("127.0.0.1".parse().unwrap()));
+        let listener = Listener::new(listener.into(), Some("127.0.0.1".parse().unwrap()), Some(5));
         let from = |ip: [u8; 4]| {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
             set_socket_reuseaddr(&socket, true).unwrap();
@@ -91,6 +103,7 @@ mod tests {
         let accepted = Socket::from(listener.accept(SocketFlags::CLOEXEC).unwrap());
         let ends = (accepted.peer_addr().unwrap().as_socket(), friend.local_addr().unwrap().as_socket());
         assert_eq!(ends.0, ends.1);
+        assert_eq!(accepted.priority().unwrap(), 5);
         assert!(matches!(stranger.read(&mut [0; 1]), Ok(0) | Err(_)));
     }
 }

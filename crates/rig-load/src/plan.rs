@@ -12,15 +12,17 @@ pub use self::limits::PlanError;
 pub use self::packets::PacketsError;
 #[cfg(test)]
 pub(crate) use self::packets::with_one_port;
+pub use self::socket_options::SocketOptions;
 pub use self::transactions::{ArrivalSpacing, Schedule, Transactions};
 pub use self::value::{Pace, PlanValue};
 use rig_packet::plan::Packets;
-use rig_sys::socket::ZonedAddress;
+use rig_sys::socket::{SourceBinding, ZonedAddress};
 
 pub(crate) mod batch;
 mod datagrams;
 mod limits;
 mod packets;
+mod socket_options;
 mod transactions;
 mod value;
 
@@ -107,7 +109,19 @@ pub enum Role {
         only_from: Option<ZonedAddress>,
     },
     /// Opens the connections.
-    Connect { to: SocketAddr },
+    Connect {
+        to: SocketAddr,
+        /// What its sockets are bound to before.
+        #[serde(default, skip_serializing_if = "SourceBinding::is_default")]
+        source: SourceBinding,
+    },
+}
+
+impl Role {
+    /// Connects from wherever the routing table says.
+    pub fn connect(to: SocketAddr) -> Self {
+        Self::Connect { to, source: SourceBinding::default() }
+    }
 }
 
 /// What is sent. A load of packets is `P`: in a worker's plan its [`Packets`]; before a load has interfaces, what is asked of
@@ -228,6 +242,9 @@ pub struct TcpStream {
     pub engine: Engine,
     pub send_mode: SendMode,
     pub receive_mode: ReceiveMode,
+    /// Options that change its packets.
+    #[serde(default, skip_serializing_if = "SocketOptions::is_default")]
+    pub options: SocketOptions,
 }
 
 impl TcpStream {

@@ -117,12 +117,13 @@ mod tests {
     use proptest::prelude::*;
     use rig_packet::plan::{Driver, GatewayPlan, Packets, Range, ThreadPlan};
     use rig_packet::{Client, Payload, Server, Service, TupleOrder, UdpClient, UdpServer};
+    use rig_sys::socket::SourceBinding;
 
     use super::*;
     use crate::command::CommandAction;
     use crate::plan::{
         ArrivalSpacing, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode,
-        TcpStream, Transactions, with_one_port,
+        SocketOptions, TcpStream, Transactions, with_one_port,
     };
 
     fn engine() -> impl Strategy<Value = Engine> {
@@ -133,6 +134,18 @@ mod tests {
         prop::sample::select(vec![Flow::Forward, Flow::Reverse, Flow::Both])
     }
 
+    fn options() -> impl Strategy<Value = SocketOptions> {
+        let dscp = option::of((0..64u8).prop_map(|number| number.try_into().unwrap()));
+        let rest = any::<[Option<u32>; 4]>();
+        (dscp, rest).prop_map(|(dscp, [mss, hop_limit, priority, not_sent_low_water])| SocketOptions {
+            dscp,
+            mss,
+            hop_limit,
+            priority,
+            not_sent_low_water,
+        })
+    }
+
     fn stream() -> impl Strategy<Value = TcpStream> {
         let sizes = (any::<u32>(), any::<u32>(), any::<u32>(), any::<Option<u32>>(), any::<Option<u32>>());
         let send_mode =
@@ -140,7 +153,7 @@ mod tests {
         let receive_mode = prop_oneof![Just(ReceiveMode::Copy), Just(ReceiveMode::Discard)];
         let ways =
             (flow(), any::<bool>(), any::<Option<u64>>(), option::of("\\PC*"), engine(), send_mode, receive_mode);
-        (sizes, ways).prop_map(|(sizes, ways)| {
+        (sizes, ways, options()).prop_map(|(sizes, ways, options)| {
             let (threads, connections, message, send_buffer, receive_buffer) = sizes;
             let (flow, no_delay, throttle, congestion_control, engine, send_mode, receive_mode) = ways;
             TcpStream {
@@ -156,6 +169,7 @@ mod tests {
                 engine,
                 send_mode,
                 receive_mode,
+                options,
             }
         })
     }
@@ -205,7 +219,8 @@ mod tests {
         let finite = |schedule: &Schedule| !matches!(schedule, Schedule::Open { rate, .. } if !rate.is_finite());
         let schedule = prop_oneof![Just(Schedule::Closed), open.prop_filter("JSON has finite numbers only", finite)];
         let sockets = (any::<Option<u32>>(), any::<Option<u32>>(), any::<bool>(), option::of("\\PC*"));
-        (any::<[u32; 5]>(), schedule, any::<Duration>(), sockets).prop_map(|(sizes, schedule, timeout, sockets)| {
+        let rest = (schedule, any::<Duration>(), sockets, options());
+        (any::<[u32; 5]>(), rest).prop_map(|(sizes, (schedule, timeout, sockets, options))| {
             let [threads, connections, request, response, in_flight] = sizes;
             let (send_buffer, receive_buffer, no_delay, congestion_control) = sockets;
             Transactions {
@@ -220,6 +235,7 @@ mod tests {
                 receive_buffer,
                 no_delay,
                 congestion_control,
+                options,
             }
         })
     }
@@ -227,7 +243,7 @@ mod tests {
     fn datagrams() -> impl Strategy<Value = Datagrams> {
         let pacing = prop_oneof![Just(Pacing::Thread), Just(Pacing::Kernel)];
         let rest = (any::<[bool; 2]>(), any::<Option<u64>>(), pacing, any::<Option<u32>>(), any::<Option<u32>>());
-        (flow(), any::<[u32; 5]>(), rest).prop_map(|(flow, sizes, rest)| {
+        (flow(), any::<[u32; 5]>(), rest, options()).prop_map(|(flow, sizes, rest, options)| {
             let [threads, connections, message, batch, segments] = sizes;
             let ([coalesce, shared_clock], throttle, pacing, send_buffer, receive_buffer) = rest;
             Datagrams {
@@ -243,6 +259,7 @@ mod tests {
                 shared_clock,
                 send_buffer,
                 receive_buffer,
+                options,
             }
         })
     }
@@ -250,17 +267,19 @@ mod tests {
     fn order() -> impl Strategy<Value = Order> {
         let address = (any::<std::net::IpAddr>(), any::<u16>()).prop_map(Into::into);
         let only_from = option::of(any::<std::net::IpAddr>().prop_map(Into::into));
-        let role = (any::<bool>(), address, only_from).prop_map(|(listens, address, only_from)| {
-            if listens { Role::Listen { address, only_from } } else { Role::Connect { to: address } }
+        let source = (option::of(any::<std::net::IpAddr>().prop_map(Into::into)), option::of("\\PC*"));
+        let source = source.prop_map(|(address, device)| SourceBinding { address, device });
+        let role = (any::<bool>(), address, only_from, source).prop_map(|(listens, to, only_from, source)| {
+            if listens { Role::Listen { address: to, only_from } } else { Role::Connect { to, source } }
         });
         let load = prop_oneof![
             Just(Load::Idle),
-            packets().prop_map(|packets| Load::Packets(Box::new(packets))),
-            stream().prop_map(Load::TcpStream),
-            transactions().prop_map(Load::TcpRr),
-            transactions().prop_map(Load::TcpCrr),
-            transactions().prop_map(Load::UdpRr),
-            datagrams().prop_map(Load::UdpStream),
+            packets().prop_map(|packets| Load::Packets(Box::new(packets))).boxed(),
+            stream().prop_map(Load::TcpStream).boxed(),
+            transactions().prop_map(Load::TcpRr).boxed(),
+            transactions().prop_map(Load::TcpCrr).boxed(),
+            transactions().prop_map(Load::UdpRr).boxed(),
+            datagrams().prop_map(Load::UdpStream).boxed(),
         ];
         let phases = any::<[Duration; 4]>().prop_map(|[warm_up, window, cool_down, interval]| Phases {
             warm_up,

@@ -19,6 +19,9 @@ pub struct Peer {
     /// Where it was found; null where it was not recorded.
     #[schemars(with = "Option<String>")]
     pub address: Option<NamedAddress>,
+    /// What the client's sockets were bound to, such as `from 10.0.0.1 by eth0`; null where the routing table decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     pub machine: Environment,
 }
 
@@ -98,6 +101,7 @@ pub fn words(load: &Load) -> String {
             }
             words.extend(stream.no_delay.then(|| "TCP_NODELAY".into()));
             words.extend(stream.congestion_control.clone());
+            words.extend(stream.options.words());
             (stream.send_buffer, stream.receive_buffer)
         }
         Load::TcpRr(rr) | Load::TcpCrr(rr) | Load::UdpRr(rr) => {
@@ -108,6 +112,7 @@ pub fn words(load: &Load) -> String {
             }
             words.extend(rr.no_delay.then(|| "TCP_NODELAY".into()));
             words.extend(rr.congestion_control.clone());
+            words.extend(rr.options.words());
             (rr.send_buffer, rr.receive_buffer)
         }
         Load::UdpStream(udp) => {
@@ -119,6 +124,7 @@ pub fn words(load: &Load) -> String {
             });
             words.extend((udp.segments > 1).then(|| format!("GSO of {}", udp.segments)));
             words.extend(udp.coalesce.then(|| "GRO".into()));
+            words.extend(udp.options.words());
             (udp.send_buffer, udp.receive_buffer)
         }
         Load::Packets(_) | Load::Idle => (None, None),
@@ -154,6 +160,10 @@ mod tests {
             "tcp-stream, 2 threads with 1 connection each, messages of 128KiB, at most 16Mbit/s, sent by splice, received by discard, \
              MSG_TRUNC"
         );
+        let options = serde_json::json!({"options": {"dscp": 46, "mss": 1000, "hop_limit": 9, "priority": 5, "not_sent_low_water": 65_536}});
+        let said = words(&load(options));
+        let set = ", DSCP ef, MSS 1000, TTL 9, socket priority 5, TCP_NOTSENT_LOWAT 65536";
+        assert_eq!(said.strip_prefix(&words(&plain)), Some(set), "{said}");
     }
 
     #[test]

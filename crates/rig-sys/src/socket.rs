@@ -8,7 +8,9 @@ use rustix::net::sockopt;
 
 use crate::error::{Error, ErrorContext, Result};
 
+mod binding;
 mod datagram;
+mod dscp;
 mod flow_label;
 mod interface;
 mod option;
@@ -16,9 +18,11 @@ mod timestamp;
 mod zerocopy;
 mod zone;
 
+pub use self::binding::SourceBinding;
 pub use self::datagram::{
     Arrived, LONGEST_MESSAGE, ReceiveBatch, SendBatch, set_coalescing, set_pacing_rate, set_segment_size,
 };
+pub use self::dscp::{Dscp, DscpError};
 pub use self::flow_label::lease_flow_label;
 pub use self::interface::interface_of;
 pub(crate) use self::option::set_option;

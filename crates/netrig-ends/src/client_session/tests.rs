@@ -121,7 +121,7 @@ impl TwoMachines {
                     self.to_server.push_back((self.now_ns + TRIP, line));
                 }
                 Action::Start(plan) => {
-                    assert_eq!(plan.role, Role::Connect { to: ([10, 0, 0, 2], 7).into() });
+                    assert_eq!(plan.role, Role::connect(([10, 0, 0, 2], 7).into()));
                     self.client.worker_said(Event::Connected, self.now_ns);
                 }
                 Action::Order(Order::Go { start_ns }) => {

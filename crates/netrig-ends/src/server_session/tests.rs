@@ -21,6 +21,7 @@ fn stream() -> TcpStream {
         engine: Engine::Blocking,
         send_mode: SendMode::Copy,
         receive_mode: ReceiveMode::Copy,
+        options: Default::default(),
     }
 }
 
@@ -347,6 +348,8 @@ fn what_is_beyond_a_limit_is_refused_by_its_name() {
     refused(|_, s| s.receive_buffer = Some(100 << 20), &["--max-memory"]);
     refused(|_, s| s.engine = Engine::Uring { outstanding: u32::MAX }, &["--max-memory"]);
     refused(|a, _| a.cpus = vec![1, 2], &["CPU 2", "0-1", "--cpus"]);
+    refused(|_, s| s.options.priority = Some(7), &["socket priority 7", "up to 6"]);
+    refused(|_, s| s.options.hop_limit = Some(0), &["the hop limit is 0"]);
     refused(|_, s| s.congestion_control = Some("../../x".into()), &["'../../x'", "offers cubic"]);
     refused(|_, s| s.message = 0, &["cannot be carried out", "message"]);
     refused(|a, _| a.phases.window = Duration::ZERO, &["cannot be carried out", "window"]);

@@ -8,8 +8,8 @@ use super::getopt::{CommandLine, GetoptError, GivenOption};
 use super::options::{Bursts, Confidence, DataAddress, Layout, Length, OptionError, Options, Request};
 use super::units::Unit;
 use super::values::{
-    Direction, Family, Sides, Transport, Ways, convert, explicit_pair, leading_float, leading_number, microseconds,
-    pair, type_of_service,
+    Direction, Family, SendReceive, Sides, Transport, convert, explicit_pair, leading_float, leading_number,
+    microseconds, pair, type_of_service,
 };
 
 const GLOBAL: &str = "A:a:b:B:CcdD:f:F:H:hi:I:jk:K:l:L:n:NO:o:P:p:rSs:t:T:v:VW:w:y:Y:Z:46";
@@ -226,7 +226,7 @@ fn set_text(field: &mut String, value: Option<&str>) {
     }
 }
 
-fn set_ways(field: &mut Ways<u32>, value: &str, most: u32, name: &str) -> Result<(), OptionError> {
+fn set_ways(field: &mut SendReceive<u32>, value: &str, most: u32, name: &str) -> Result<(), OptionError> {
     let (send, receive) = pair(value);
     let number = |text: Option<&str>| text.map(|text| whole(text, most, name)).transpose();
     field.send = number(send)?.unwrap_or(field.send);
@@ -409,7 +409,7 @@ fn test(
         's' | 'S' => {
             let (send, receive) = pair(value);
             let buffer = |text: Option<&str>| Ok(text.map(|text| size(text, &name)).transpose()?.flatten());
-            let ways = Ways { send: buffer(send)?, receive: buffer(receive)? };
+            let ways = SendReceive { send: buffer(send)?, receive: buffer(receive)? };
             *(if option.letter == 's' { &mut options.buffer.local } else { &mut options.buffer.remote }) = ways;
         }
         't' => match value {

@@ -4,21 +4,21 @@ use rig_stats::histogram::Histogram;
 
 use super::options::{Bursts, Options};
 use super::units::Unit;
-use super::values::Ways;
+use super::values::SendReceive;
 use super::wire::CpuShares;
 
 /// What one end was asked for, had and did. Sizes are bytes.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EndFigures {
-    pub buffer_asked: Ways<Option<u32>>,
+    pub buffer_asked: SendReceive<Option<u32>>,
     /// Before the load and after it, as the kernel tells them.
-    pub buffer: Ways<i64>,
-    pub buffer_end: Ways<i64>,
+    pub buffer: SendReceive<i64>,
+    pub buffer_end: SendReceive<i64>,
     pub send_size: i64,
     pub receive_size: i64,
-    pub width: Ways<u32>,
-    pub alignment: Ways<u32>,
-    pub offset: Ways<u32>,
+    pub width: SendReceive<u32>,
+    pub alignment: SendReceive<u32>,
+    pub offset: SendReceive<u32>,
     pub bytes_sent: u64,
     pub bytes_received: u64,
     pub send_calls: u64,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::units::Unit;
-use super::values::{Direction, Family, Sides, Transport, Ways};
+use super::values::{Direction, Family, SendReceive, Sides, Transport};
 
 /// When a test ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,11 +84,11 @@ pub struct Options {
     pub passphrase: Option<String>,
     /// `-T`
     pub cpu: Sides<Option<u32>>,
-    pub width: Ways<u32>,
+    pub width: SendReceive<u32>,
     pub priority: Sides<Option<u32>>,
     pub type_of_service: Sides<Option<u8>>,
-    pub alignment: Sides<Ways<u32>>,
-    pub offset: Sides<Ways<u32>>,
+    pub alignment: Sides<SendReceive<u32>>,
+    pub offset: Sides<SendReceive<u32>>,
     /// `-F`
     pub fill_file: Sides<Option<PathBuf>>,
     pub bursts: Sides<Option<Bursts>>,
@@ -108,7 +108,7 @@ pub struct Options {
     /// `-M`
     pub receive_size: Sides<Option<u32>>,
     /// `-s` and `-S` of the test
-    pub buffer: Sides<Ways<Option<u32>>>,
+    pub buffer: Sides<SendReceive<Option<u32>>>,
     /// `-b` of the test: requests on their way beside the one that is waited for.
     pub first_burst: u32,
     pub no_delay: bool,
@@ -165,10 +165,10 @@ impl Options {
             wait: Duration::ZERO,
             passphrase: None,
             cpu: Sides::default(),
-            width: Ways::default(),
+            width: SendReceive::default(),
             priority: Sides::default(),
             type_of_service: Sides::default(),
-            alignment: Sides::both(Ways { send: 8, receive: 8 }),
+            alignment: Sides::both(SendReceive { send: 8, receive: 8 }),
             offset: Sides::default(),
             fill_file: Sides::default(),
             bursts: Sides::default(),

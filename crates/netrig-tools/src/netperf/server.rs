@@ -26,7 +26,7 @@ use super::options::Bursts;
 use super::phase::{Watch, run_phase};
 use super::sockets::{BufferSizes, SocketSettings, TransportFacts, any_of, bind};
 use super::usage::{METHOD, NO_METHOD, Usage, between};
-use super::values::{Direction, Transport, Ways};
+use super::values::{Direction, SendReceive, Transport};
 use super::wire::{Message, OmniRequest, OmniResponse, OmniResults, UNKNOWN_REQUEST, flag, message};
 
 /// Clients at once; one more is closed unheard.
@@ -292,7 +292,7 @@ impl End {
             _ => at.is_ipv6(),
         };
         let settings = SocketSettings {
-            buffer: Ways { send: asked(request.send_buffer), receive: asked(request.receive_buffer) },
+            buffer: SendReceive { send: asked(request.send_buffer), receive: asked(request.receive_buffer) },
             no_delay: request.flags & flag::NO_DELAY != 0,
             keep_alive: request.flags & flag::KEEPALIVE != 0,
             routed: request.flags & flag::ROUTING_ALLOWED != 0,

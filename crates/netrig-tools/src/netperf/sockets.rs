@@ -8,13 +8,13 @@ use rig_sys::socket::{self, Buffer};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::data::LOOK;
-use super::values::{Transport, Ways};
+use super::values::{SendReceive, Transport};
 
 /// What a data socket shall have.
 #[derive(Debug, Clone, Default)]
 pub struct SocketSettings {
     /// SO_SNDBUF and SO_RCVBUF in bytes; `None` is the kernel's own choice.
-    pub buffer: Ways<Option<u32>>,
+    pub buffer: SendReceive<Option<u32>>,
     pub no_delay: bool,
     pub cork: bool,
     /// TCP_MAXSEG

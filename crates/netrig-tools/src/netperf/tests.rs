@@ -9,7 +9,7 @@ use super::figures::{DataEnd, EndFigures, Figures, Widths};
 use super::layouts::Selection;
 use super::options::{Bursts, Layout, Length, Options, Request};
 use super::units::Unit;
-use super::values::{Direction, Family, Transport, Ways};
+use super::values::{Direction, Family, SendReceive, Transport};
 use super::wire::CpuShares;
 
 fn request(line: &str) -> Request {
@@ -90,12 +90,12 @@ fn flents_command_line_is_understood() {
 fn pairs_are_for_both_or_for_one() {
     let test = options("-T 1,2 -a 4096 -b 3 -w 500us -- -m 1400 -M 3000 -s 64K -S 128K,1M -r 10,200 -P ,5001 -D");
     assert_eq!((test.cpu.local, test.cpu.remote), (Some(1), Some(2)));
-    assert_eq!(test.alignment.local, Ways { send: 4096, receive: 4096 });
+    assert_eq!(test.alignment.local, SendReceive { send: 4096, receive: 4096 });
     assert_eq!(test.bursts.local, Some(Bursts { sends: 3, interval: Duration::from_micros(500) }));
     assert_eq!((test.send_size.local, test.send_size.remote), (Some(1400), None));
     assert_eq!((test.receive_size.local, test.receive_size.remote), (None, Some(3000)));
-    assert_eq!(test.buffer.local, Ways { send: Some(65_536), receive: Some(65_536) });
-    assert_eq!(test.buffer.remote, Ways { send: Some(131_072), receive: Some(1 << 20) });
+    assert_eq!(test.buffer.local, SendReceive { send: Some(65_536), receive: Some(65_536) });
+    assert_eq!(test.buffer.remote, SendReceive { send: Some(131_072), receive: Some(1 << 20) });
     assert_eq!((test.data_port.local, test.data_port.remote), (0, 5001));
     assert_eq!(test.request, None, "a stream has no requests");
     let loose = options("-t TCP_RR -- -G 1460b -b 09 -m 0 -s 0 -W 1K -e 1.5 -p 5000");
@@ -184,12 +184,12 @@ fn figures<'a>(options: &'a Options, latencies: Option<Histogram>) -> Figures<'a
     let cpu =
         CpuShares { busy: 25.0, user: 1.5, system: 20.0, cpus: 4, peak: 80.0, peak_cpu: 2, ..CpuShares::default() };
     let end = EndFigures {
-        buffer: Ways { send: 16_384, receive: 131_072 },
-        buffer_end: Ways { send: 2_626_560, receive: 6_291_456 },
+        buffer: SendReceive { send: 16_384, receive: 131_072 },
+        buffer_end: SendReceive { send: 2_626_560, receive: 6_291_456 },
         send_size: 16_384,
         receive_size: 131_072,
-        width: Ways { send: 2, receive: 2 },
-        alignment: Ways { send: 8, receive: 8 },
+        width: SendReceive { send: 2, receive: 2 },
+        alignment: SendReceive { send: 8, receive: 8 },
         bytes_sent: 1_250_000_000,
         bytes_received: 1_250_000_000,
         send_calls: 76_294,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rig_sys::socket::Dscp;
+
 /// What belongs to the machine of netperf, and to that of netserver.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sides<T> {
@@ -17,7 +19,7 @@ impl<T: Clone> Sides<T> {
 
 /// What belongs to sending, and to receiving.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Ways<T> {
+pub struct SendReceive<T> {
     pub send: T,
     pub receive: T,
 }
@@ -230,15 +232,11 @@ impl Transport {
 
 /// A type of service: a name of RFC 2474, RFC 2597, RFC 3246 or RFC 1349, or a number below 256. `None` for anything else.
 pub fn type_of_service(text: &str) -> Option<u8> {
+    if let Some(dscp) = Dscp::of_name(text) {
+        return Some(dscp.type_of_service());
+    }
     let name = text.to_ascii_lowercase();
-    if let Some(class) = name.strip_prefix("cs").and_then(|class| class.parse::<u8>().ok()).filter(|class| *class < 8) {
-        return Some(class << 5);
-    }
-    if let Some(&[class @ b'1'..=b'4', drop @ b'1'..=b'3']) = name.strip_prefix("af").map(str::as_bytes) {
-        return Some(((class - b'0') << 5) + ((drop - b'0') << 3));
-    }
     match name.as_str() {
-        "ef" => Some(0xb8),
         "lowdelay" => Some(0x10),
         "throughput" => Some(0x08),
         "reliability" => Some(0x04),

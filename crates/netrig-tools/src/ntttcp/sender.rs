@@ -124,6 +124,7 @@ fn sending(plan: &TestPlan, hosts: &[ZonedAddress]) -> SenderSettings {
             no_delay: plan.no_delay,
             throttle: plan.throttle,
             congestion_control: None,
+            options: Default::default(),
             engine: plan.outstanding.map_or(Engine::Blocking, |outstanding| Engine::Uring { outstanding }),
             send_mode: SendMode::Copy,
             receive_mode: ReceiveMode::Copy,

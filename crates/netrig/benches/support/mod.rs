@@ -95,7 +95,7 @@ impl TwoNodeTestbed {
         };
         let pair = WorkerPair {
             listen: worker(&self.receiver, Role::Listen { address, only_from: None })?,
-            connect: worker(&self.sender, Role::Connect { to: address })?,
+            connect: worker(&self.sender, Role::connect(address))?,
         };
         Ok(Driver::new(&self.cancel).start(vec![pair])?)
     }
@@ -156,6 +156,7 @@ pub fn stream(engine: Engine, connections: u32, send_mode: SendMode, receive_mod
         engine,
         send_mode,
         receive_mode,
+        options: Default::default(),
     }
 }
 

@@ -4,9 +4,10 @@ mod iperf3;
 mod live;
 mod options;
 mod recorder;
+mod sockets;
 
 use std::io::{self, BufRead, Read, stdin, stdout};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -17,7 +18,7 @@ use rig_load::driver::Cancel;
 use rig_load::plan::{Load, Role, WorkerPlan};
 use rig_run::run::turns::{Starter, TurnMessage};
 use rig_sys::cpu::CpuSet;
-use rig_sys::socket::{self, NamedAddress};
+use rig_sys::socket::{self, NamedAddress, ZonedAddress};
 use rig_testbed::host;
 use serde_json::json;
 
@@ -132,6 +133,7 @@ fn client(
     let test = Test {
         client: load.clone(),
         client_cpus: own_cpus,
+        source: common.sockets.source(),
         server: load,
         server_cpus: common.server_cpus.as_ref().map(CpuSet::as_slice).unwrap_or_default().to_vec(),
         phases: common.phases(),
@@ -174,6 +176,7 @@ fn client(
             host: &target.host,
             run: number.as_deref(),
             test: &test,
+            source: recorder.source.as_deref(),
             trials: &recorder.trials,
             partial,
             planned: common.trials,
@@ -258,9 +261,10 @@ fn in_turn(
 
 /// Refuses before anything is done what neither end could carry out.
 fn check(test: &Test) -> Result<(), Failure> {
-    let to = ([127, 0, 0, 1], 1).into();
+    let is_ipv6 = test.source.address.is_some_and(ZonedAddress::is_ipv6);
+    let to = if is_ipv6 { (Ipv6Addr::LOCALHOST, 1).into() } else { (Ipv4Addr::LOCALHOST, 1).into() };
     let roles = [
-        (Role::Connect { to }, &test.client, &test.client_cpus),
+        (Role::Connect { to, source: test.source.clone() }, &test.client, &test.client_cpus),
         (Role::Listen { address: to, only_from: None }, &test.server, &test.server_cpus),
     ];
     for (role, load, cpus) in roles {

@@ -505,6 +505,10 @@ fn options_of_iperf3_are_answered_with_what_they_are_called_here() {
         ("rr -c host -b 1000", "--rate PER_SECOND"),
         ("stream -c host --rate 1g", "write `1gbit`"),
         ("stream -c host -u", "netrig udp"),
+        ("udp -c host -B 10.0.0.1", "iperf3's -B is --source ADDRESS here, and --device NAME"),
+        ("stream -c host --bind-dev eth0", "--device NAME"),
+        ("rr -c host -S 184", "--dscp NAME here, a name or the byte divided by 4"),
+        ("stream -c host -M 1000", "--mss BYTES"),
     ] {
         let refused = netrig(home.path()).args(words.split(' ')).assert().code(2);
         let said = String::from_utf8_lossy(&refused.get_output().stderr).into_owned();

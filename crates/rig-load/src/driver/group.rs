@@ -110,7 +110,7 @@ impl<'a> WorkerGroup<'a> {
         let WorkerStage::Waiting(mut plan) = std::mem::replace(&mut member.stage, WorkerStage::Opening) else {
             return Ok(());
         };
-        if let (Some(port), Role::Connect { to }) = (port, &mut plan.role)
+        if let (Some(port), Role::Connect { to, .. }) = (port, &mut plan.role)
             && to.port() == 0
         {
             to.set_port(port);

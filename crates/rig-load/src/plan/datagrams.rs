@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::batch::batch_at;
 use super::limits::{CONNECTIONS, THREADS, memory, range, socket_buffer};
 use super::value::PlanValue;
-use super::{Direction, Flow, PlanError};
+use super::{Direction, Flow, PlanError, SocketOptions};
 
 /// UDP datagrams, each with a sequence number and the time of its sending. Both ends get the same value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,9 @@ pub struct Datagrams {
     pub send_buffer: Option<u32>,
     /// SO_RCVBUF in bytes, as asked for. `None`: kernel's default.
     pub receive_buffer: Option<u32>,
+    /// Options that change its packets.
+    #[serde(default, skip_serializing_if = "SocketOptions::is_default")]
+    pub options: SocketOptions,
 }
 
 /// Who keeps the sender to its `throttle`.
@@ -93,7 +96,8 @@ impl Datagrams {
         };
         memory((sending + receiving) * u64::from(self.batch) * u64::from(self.threads))?;
         socket_buffer(PlanValue::SendBuffer, self.send_buffer)?;
-        socket_buffer(PlanValue::ReceiveBuffer, self.receive_buffer)
+        socket_buffer(PlanValue::ReceiveBuffer, self.receive_buffer)?;
+        self.options.validate_for_datagrams()
     }
 }
 
@@ -115,6 +119,7 @@ mod tests {
             shared_clock: true,
             send_buffer: None,
             receive_buffer: None,
+            options: Default::default(),
         }
     }
 
@@ -155,6 +160,8 @@ mod tests {
         refused(&Datagrams { pacing: Pacing::Kernel, ..datagrams() }, "pacing");
         refused(&Datagrams { send_buffer: Some(0), ..datagrams() }, "send buffer");
         refused(&Datagrams { receive_buffer: Some(1 << 30), ..datagrams() }, "receive buffer");
+        let options = SocketOptions { mss: Some(536), ..Default::default() };
+        refused(&Datagrams { options, ..datagrams() }, "the MSS is an option of TCP");
     }
 
     #[test]

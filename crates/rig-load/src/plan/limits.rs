@@ -1,12 +1,14 @@
 //! What a plan may ask for.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use rig_packet::Client;
+use rig_sys::socket::{NamedAddress, SourceBinding};
 
 use super::packets::{self, PacketsError};
 use super::value::{Pace, PlanValue};
-use super::{Datagrams, Direction, Engine, Load, Phases, ReceiveMode, Schedule, SendMode, TcpStream, WorkerPlan};
+use super::{Datagrams, Direction, Engine, Load, Phases, ReceiveMode, Role, Schedule, SendMode, TcpStream, WorkerPlan};
 
 /// Largest CPU number (the size of the C library's `cpu_set_t`).
 const LAST_CPU: u64 = 1023;
@@ -17,6 +19,8 @@ pub(super) const MESSAGE: u64 = 64 << 20;
 const SOCKET_BUFFER: u64 = i32::MAX as u64 / 2;
 /// TCP_CA_NAME_MAX of linux/tcp.h less its terminating zero.
 const CONGESTION_NAME: usize = 15;
+/// IFNAMSIZ of linux/if.h less its terminating zero.
+const DEVICE_NAME: usize = 15;
 const OUTSTANDING: u64 = 1024;
 /// Operations that one io_uring can have outstanding (IORING_MAX_ENTRIES of io_uring/io_uring.c).
 const RING: u64 = 32_768;
@@ -49,6 +53,12 @@ pub enum PlanError {
     CongestionName(String),
     #[error("UDP has no congestion control: '{0}' has to be left out")]
     CongestionOfUdp(String),
+    #[error("{0} is an option of TCP: UDP has none, and it has to be left out")]
+    OptionOfTcp(PlanValue),
+    #[error("'{0}' is no name of an interface: it has to have 1 to {DEVICE_NAME} bytes and no zero, space or slash")]
+    DeviceName(String),
+    #[error("{from} cannot send to {to}: both have to be IPv4, or both IPv6")]
+    SourceFamily { from: String, to: String },
     #[error(
         "at this rate {pace} each {every:.3?}, so that none may fall into the window of {window:?}: measure for longer, or {}", .pace.change()
     )]
@@ -82,6 +92,10 @@ impl WorkerPlan {
     /// | window | 10 ms | 24 h |
     /// | warm-up, cool-down | 0 | 24 h |
     /// | interval | 10 ms | 24 h |
+    /// | MSS | 88 B | 32 767 B |
+    /// | hop limit | 1 | 255 |
+    /// | low-water mark of unsent bytes | 1 B | 2 GiB - 1 B |
+    /// | name of a device | 1 B | 15 B |
     /// | distance of two messages, datagrams, scheduled transactions, connections or requests of packets at their rate | | the window |
     ///
     /// The modes that belong to the other end (how this receiver's peer sends) are not looked at.
@@ -93,6 +107,9 @@ impl WorkerPlan {
             range(PlanValue::Cpu, cpu, 0, LAST_CPU)?;
         }
         self.phases.validate()?;
+        if let Role::Connect { to, source } = &self.role {
+            validate_source(source, *to)?;
+        }
         match &self.load {
             Load::Idle => Ok(()),
             Load::TcpStream(stream) => {
@@ -113,6 +130,7 @@ impl WorkerPlan {
                     // More have no number of their own.
                     range(PlanValue::InFlightOfBytes, transactions.in_flight, 1, 1 << 8)?;
                 }
+                transactions.options.validate_for_datagrams()?;
                 match &transactions.congestion_control {
                     Some(name) => Err(PlanError::CongestionOfUdp(name.clone())),
                     None => Ok(()),
@@ -166,7 +184,8 @@ impl TcpStream {
         socket_buffer(PlanValue::SendBuffer, self.send_buffer)?;
         socket_buffer(PlanValue::ReceiveBuffer, self.receive_buffer)?;
         self.throttle.map_or(Ok(()), |rate| range(PlanValue::Throttle, rate, 1, u64::MAX))?;
-        congestion_control(self.congestion_control.as_deref())
+        congestion_control(self.congestion_control.as_deref())?;
+        self.options.validate()
     }
 }
 
@@ -239,6 +258,22 @@ pub(super) fn congestion_control(name: Option<&str>) -> Result<(), PlanError> {
     }
 }
 
+fn validate_source(source: &SourceBinding, to: SocketAddr) -> Result<(), PlanError> {
+    let bad = |name: &&String| {
+        let wrong = |c: char| matches!(c, '\0' | '/') || c.is_whitespace();
+        name.is_empty() || name.len() > DEVICE_NAME || name.contains(wrong)
+    };
+    if let Some(name) = source.device.as_ref().filter(bad) {
+        return Err(PlanError::DeviceName(name.clone()));
+    }
+    match source.address {
+        Some(address) if address.is_ipv6() != to.is_ipv6() => {
+            Err(PlanError::SourceFamily { from: address.to_string(), to: NamedAddress::from(to).host() })
+        }
+        _ => Ok(()),
+    }
+}
+
 pub(super) fn range(what: PlanValue, value: impl Into<u64>, least: u64, most: u64) -> Result<(), PlanError> {
     let value = value.into();
     if (least..=most).contains(&value) { Ok(()) } else { Err(PlanError::OutOfRange { what, value, least, most }) }
@@ -248,7 +283,7 @@ pub(super) fn range(what: PlanValue, value: impl Into<u64>, least: u64, most: u6
 mod tests {
     use rig_packet::{Payload, RequestRepeat, Service, TupleOrder, UdpClient};
 
-    use super::super::{Flow, Role};
+    use super::super::Flow;
     use super::*;
 
     fn plan(role: Role, change: impl FnOnce(&mut TcpStream)) -> WorkerPlan {
@@ -265,6 +300,7 @@ mod tests {
             engine: Engine::Blocking,
             send_mode: SendMode::Copy,
             receive_mode: ReceiveMode::Copy,
+            options: Default::default(),
         };
         change(&mut stream);
         let second = Duration::from_secs(1);
@@ -285,7 +321,7 @@ mod tests {
     }
 
     fn connect() -> Role {
-        Role::Connect { to: ([127, 0, 0, 1], 0).into() }
+        Role::connect(([127, 0, 0, 1], 0).into())
     }
 
     #[track_caller]
@@ -331,6 +367,23 @@ mod tests {
     }
 
     #[test]
+    fn options_and_the_source_are_looked_at() {
+        refused(&plan(listen(), |s| s.options.mss = Some(87)), "the MSS is 87: it has to be from 88 to 32767");
+        refused(&plan(listen(), |s| s.options.hop_limit = Some(256)), "the hop limit");
+        let from = |address: Option<&str>, device: Option<&str>| {
+            let address = address.map(|text| text.parse().unwrap());
+            let source = SourceBinding { address, device: device.map(str::to_owned) };
+            let role = Role::Connect { to: ([127, 0, 0, 1], 0).into(), source };
+            WorkerPlan { role, ..plan(connect(), |_| ()) }
+        };
+        from(Some("10.0.0.1"), Some("interface-of-15")).validate().unwrap();
+        refused(&from(Some("::1"), None), "::1 cannot send to 127.0.0.1");
+        for name in ["", "interface-of-16b", "a b", "a/b", "a\0"] {
+            refused(&from(None, Some(name)), "no name of an interface");
+        }
+    }
+
+    #[test]
     fn a_window_into_which_nothing_may_fall_is_refused() {
         let nothing = "none may fall into the window of 1s";
         refused(&plan(connect(), |s| (s.throttle, s.message) = (Some(1000), 1001)), nothing);
@@ -348,6 +401,7 @@ mod tests {
                 shared_clock: false,
                 send_buffer: None,
                 receive_buffer: None,
+                options: Default::default(),
             };
             change(&mut load);
             WorkerPlan { load: Load::UdpStream(load), ..plan(connect(), |_| ()) }

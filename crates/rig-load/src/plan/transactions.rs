@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limits::{CONNECTIONS, MESSAGE, THREADS, congestion_control, range, socket_buffer};
 use super::value::PlanValue;
-use super::{PlanError, SHORTEST_TIMEOUT};
+use super::{PlanError, SHORTEST_TIMEOUT, SocketOptions};
 
 /// Transactions: the connecting end sends a request, the listening one answers it. Both ends get the same value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,6 +34,9 @@ pub struct Transactions {
     pub no_delay: bool,
     /// TCP_CONGESTION. `None`: the system's default, which it has to be for UDP.
     pub congestion_control: Option<String>,
+    /// Options that change its packets.
+    #[serde(default, skip_serializing_if = "SocketOptions::is_default")]
+    pub options: SocketOptions,
 }
 
 /// When a transaction begins.
@@ -90,7 +93,8 @@ impl Transactions {
         }
         socket_buffer(PlanValue::SendBuffer, self.send_buffer)?;
         socket_buffer(PlanValue::ReceiveBuffer, self.receive_buffer)?;
-        congestion_control(self.congestion_control.as_deref())
+        congestion_control(self.congestion_control.as_deref())?;
+        self.options.validate()
     }
 }
 
@@ -112,11 +116,12 @@ mod tests {
             receive_buffer: None,
             no_delay: true,
             congestion_control: None,
+            options: Default::default(),
         };
         change(&mut load);
         let second = Duration::from_secs(1);
         let phases = Phases { warm_up: second, window: second, cool_down: second, interval: second };
-        let role = Role::Connect { to: ([127, 0, 0, 1], 0).into() };
+        let role = Role::connect(([127, 0, 0, 1], 0).into());
         WorkerPlan { name: "a".into(), cpus: vec![], role, load: kind(load), phases, ceiling: None, peer_clock_ns: 0 }
             .validate()
     }
@@ -151,6 +156,10 @@ mod tests {
         refused("the timeout", Load::UdpRr, |l| l.timeout = Duration::from_secs(61));
         refused("UDP has no congestion control", Load::UdpRr, |l| {
             (l.response, l.congestion_control) = (1, Some("reno".into()));
+        });
+        refused("the MSS", Load::TcpRr, |l| l.options.mss = Some(0));
+        refused("is an option of TCP", Load::UdpRr, |l| {
+            (l.response, l.options.not_sent_low_water) = (1, Some(1));
         });
         refused("a transaction leaves each 1000.000s", Load::TcpRr, |l| {
             l.schedule = Schedule::Open { rate: 0.001, arrivals: ArrivalSpacing::Uniform };

@@ -25,6 +25,9 @@ pub enum PlanValue {
     InFlightOfOne,
     InFlightOfBytes,
     UnderWay,
+    Mss,
+    HopLimit,
+    NotSentLowWater,
 }
 
 impl fmt::Display for PlanValue {
@@ -52,6 +55,9 @@ impl fmt::Display for PlanValue {
                 "the transactions in flight on a flow whose datagrams have one byte for their number"
             }
             Self::UnderWay => "threads x connections x transactions in flight",
+            Self::Mss => "the MSS",
+            Self::HopLimit => "the hop limit",
+            Self::NotSentLowWater => "the low-water mark of unsent bytes",
         })
     }
 }

@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rig_sys::clock::{monotonic_after, monotonic_ns};
-use rig_sys::socket::{self, Buffer, NamedAddress, ZonedAddress};
+use rig_sys::socket::{self, Buffer, NamedAddress, SourceBinding, ZonedAddress};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -17,9 +17,10 @@ use self::datagram::HelloResponder;
 use super::{ControlThread, ErrorContext, WorkerError};
 use crate::engine::{Connection, needs_nonblocking, transactions};
 use crate::listener::{Listener, is_allowed};
-use crate::plan::{Datagrams, Role, TcpStream, Transactions};
+use crate::plan::{Datagrams, Role, SocketOptions, TcpStream, Transactions};
 use crate::protocol::Event;
 use crate::record::Direction;
+use crate::socket_options::set_priority;
 
 /// How long all connections together may take to come up.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,6 +41,7 @@ pub(super) struct Sockets {
     no_delay: bool,
     congestion_control: Option<String>,
     nonblocking: bool,
+    options: SocketOptions,
 }
 
 impl From<&TcpStream> for Sockets {
@@ -52,6 +54,7 @@ impl From<&TcpStream> for Sockets {
             no_delay: stream.no_delay,
             congestion_control: stream.congestion_control.clone(),
             nonblocking: needs_nonblocking(stream),
+            options: stream.options,
         }
     }
 }
@@ -66,6 +69,7 @@ impl From<&Datagrams> for Sockets {
             no_delay: false,
             congestion_control: None,
             nonblocking: datagrams.connections > 1,
+            options: datagrams.options,
         }
     }
 }
@@ -80,6 +84,7 @@ impl Sockets {
             no_delay: is_tcp && load.no_delay,
             congestion_control: load.congestion_control.clone().filter(|_| is_tcp),
             nonblocking: transactions::needs_nonblocking(load, direction),
+            options: load.options,
         }
     }
 }
@@ -101,7 +106,7 @@ pub(super) fn open<W: Write>(
 ) -> Result<OpenedConnections, WorkerError> {
     match role {
         Role::Listen { address, only_from } => accept(control, *address, *only_from, sockets),
-        Role::Connect { to } => connect(control, *to, sockets),
+        Role::Connect { to, source } => connect(control, *to, source, sockets),
     }
 }
 
@@ -149,15 +154,17 @@ fn accept<W: Write>(
             }
         };
         deadline.get_or_insert_with(|| monotonic_after(OPEN_TIMEOUT));
+        set_priority(&socket, sockets.options.priority).failing(what(n + 1))?;
         opened.connections.push(ready_made(socket, Some(remote), n, sockets)?);
     }
-    opened.listener = Some(Listener::new(listener.into(), only_from));
+    opened.listener = Some(Listener::new(listener.into(), only_from, sockets.options.priority));
     Ok(opened)
 }
 
 fn connect<W: Write>(
     control: &mut ControlThread<'_, W>,
     to: SocketAddr,
+    source: &SourceBinding,
     sockets: &Sockets,
 ) -> Result<OpenedConnections, WorkerError> {
     if to.port() == 0 {
@@ -170,6 +177,7 @@ fn connect<W: Write>(
         let what = || format!("open connection {} of {} to {}", n + 1, sockets.total, NamedAddress::from(to));
         let socket = loop {
             let socket = new_socket(to, Type::STREAM, sockets, &mut opened.notes)?;
+            source.bind(&socket, to).failing(what)?;
             match attempt(control, &socket, to, deadline_ns)? {
                 Ok(()) => break socket,
                 Err(Errno::CONNREFUSED) if monotonic_ns() < refused_deadline_ns => {
@@ -208,7 +216,7 @@ fn attempt<W: Write>(
     })
 }
 
-/// A socket with everything set that matters before the handshake. What the kernel does not grant becomes a note.
+/// A socket with everything set that matters before the handshake. Buffers that the kernel does not grant in full become a note.
 fn new_socket(peer: SocketAddr, kind: Type, sockets: &Sockets, notes: &mut Vec<String>) -> Result<Socket, WorkerError> {
     let socket = Socket::new(Domain::for_address(peer), kind, None)
         .failing(|| format!("create a socket for {}", NamedAddress::from(peer)))?;
@@ -232,6 +240,8 @@ fn new_socket(peer: SocketAddr, kind: Type, sockets: &Sockets, notes: &mut Vec<S
         socket::set_congestion_control(&socket, name)
             .failing(|| format!("prepare a socket for {}", NamedAddress::from(peer)))?;
     }
+    let applied = sockets.options.apply(&socket, peer.is_ipv6());
+    applied.failing(|| format!("prepare a socket for {}", NamedAddress::from(peer)))?;
     Ok(socket)
 }
 

@@ -15,7 +15,7 @@ const LONG: Phases = Phases { window: Duration::from_millis(300), interval: Dura
 
 fn plans(load: &Load, phases: Phases) -> (WorkerPlan, WorkerPlan) {
     let listen = plan("b/server", Role::Listen { address: address(), only_from: None }, load.clone(), phases);
-    (listen, plan("a/client", Role::Connect { to: address() }, load.clone(), phases))
+    (listen, plan("a/client", Role::connect(address()), load.clone(), phases))
 }
 
 /// The listening and the connecting end's record of a load to which `say` says something, given the window's begin. Nothing
@@ -42,6 +42,7 @@ fn transactions(arrivals: ArrivalSpacing) -> Transactions {
         receive_buffer: None,
         no_delay: true,
         congestion_control: None,
+        options: Default::default(),
     }
 }
 
@@ -139,6 +140,7 @@ fn a_load_is_stopped_and_started_again() {
         shared_clock: true,
         send_buffer: None,
         receive_buffer: None,
+        options: Default::default(),
     };
     let stream = rig_load::plan::TcpStream { message: 1000, throttle: Some(2_000_000), ..stream() };
     let several = rig_load::plan::TcpStream { connections: 2, ..stream.clone() };

@@ -25,6 +25,7 @@ fn datagrams() -> Datagrams {
         shared_clock: true,
         send_buffer: None,
         receive_buffer: None,
+        options: Default::default(),
     }
 }
 
@@ -38,7 +39,7 @@ fn listening(load: &Datagrams, address: SocketAddr) -> BareWorker {
 }
 
 fn connecting(load: &Datagrams, to: SocketAddr) -> BareWorker {
-    BareWorker::with_plan(plan("a/sender", Role::Connect { to }, Load::UdpStream(load.clone()), PHASES))
+    BareWorker::with_plan(plan("a/sender", Role::connect(to), Load::UdpStream(load.clone()), PHASES))
 }
 
 fn loopbacks() -> Vec<SocketAddr> {
@@ -137,7 +138,7 @@ fn the_port_is_in_use() {
 /// Both ends of a load, the listening one first.
 fn run_datagrams(load: &Datagrams, address: SocketAddr) -> (WorkerRecord, WorkerRecord) {
     let listen = plan("b", Role::Listen { address, only_from: None }, Load::UdpStream(load.clone()), PHASES);
-    let connect = plan("a", Role::Connect { to: address }, Load::UdpStream(load.clone()), PHASES);
+    let connect = plan("a", Role::connect(address), Load::UdpStream(load.clone()), PHASES);
     let mut records = run(vec![pair(listen, connect)]).unwrap();
     let connect = records.pop().unwrap();
     (records.pop().unwrap(), connect)
@@ -264,7 +265,7 @@ fn a_delay_is_by_the_clock_of_who_receives() {
     for (peer_clock_ns, least, most) in [(-APART, Histogram::LARGEST / 2, u64::MAX), (APART, 0, 1)] {
         let of = |name, role| plan(name, role, Load::UdpStream(load.clone()), PHASES);
         let listen = WorkerPlan { peer_clock_ns, ..of("b", Role::Listen { address: address(), only_from: None }) };
-        let records = run(vec![pair(listen, of("a", Role::Connect { to: address() }))]).unwrap();
+        let records = run(vec![pair(listen, of("a", Role::connect(address())))]).unwrap();
         let delay = found(&records[0]).delay.clone().unwrap();
         let [shortest, longest] = [delay.min(), delay.max()].map(Option::unwrap);
         assert!(least <= shortest && longest <= most, "{peer_clock_ns}: {shortest} to {longest}");
@@ -422,7 +423,7 @@ fn a_receiver_that_dies_in_the_window_is_a_failure() {
         ));
         let Some(Event::Listening { port }) = listen.event() else { panic!("it does not listen") };
         let to = SocketAddr::new(address().ip(), port);
-        let mut connect = BareWorker::with_plan(plan("a", Role::Connect { to }, load, ENDLESS));
+        let mut connect = BareWorker::with_plan(plan("a", Role::connect(to), load, ENDLESS));
         assert_eq!(connect.event(), Some(Event::Connected));
         assert_eq!(listen.event(), Some(Event::Connected));
         connect.order(&Order::Go { start_ns: rig_sys::clock::monotonic_ns() });
@@ -445,7 +446,7 @@ fn an_end_of_orders_stops_a_worker_at_any_point() {
             ));
             let Some(Event::Listening { port }) = listen.event() else { panic!("it does not listen") };
             let to = SocketAddr::new(address().ip(), port);
-            let mut connect = BareWorker::with_plan(plan("a", Role::Connect { to }, load, ENDLESS));
+            let mut connect = BareWorker::with_plan(plan("a", Role::connect(to), load, ENDLESS));
             assert_eq!(connect.event(), Some(Event::Connected));
             // One end runs, the other waits for the order.
             connect.order(&Order::Go { start_ns: rig_sys::clock::monotonic_ns() });

@@ -25,7 +25,7 @@ fn connected(stream: &TcpStream) -> (BareWorker, BareWorker) {
 fn connect_to(port: u16, stream: &TcpStream) -> WorkerPlan {
     let mut to = address();
     to.set_port(port);
-    WorkerPlan { role: Role::Connect { to }, ..connector(stream, ENDLESS) }
+    WorkerPlan { role: Role::connect(to), ..connector(stream, ENDLESS) }
 }
 
 fn go() -> Order {

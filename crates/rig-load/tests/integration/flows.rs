@@ -113,7 +113,7 @@ fn both_ways_over_ipv6() {
     let stream = TcpStream { flow: Flow::Both, ..stream() };
     let (mut listen, mut connect) = (listener(&stream, PHASES), connector(&stream, PHASES));
     listen.role = Role::Listen { address: "[::1]:0".parse().unwrap(), only_from: None };
-    connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
+    connect.role = Role::connect("[::1]:0".parse().unwrap());
     let records = run(vec![pair(listen, connect)]).unwrap();
     check_ends(&records[0], &records[1], &stream);
 }

@@ -130,7 +130,7 @@ fn ipv6_works_where_there_is_any() {
     let stream = stream();
     let (mut listen, mut connect) = (listener(&stream, PHASES), connector(&stream, PHASES));
     listen.role = Role::Listen { address: "[::1]:0".parse().unwrap(), only_from: None };
-    connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
+    connect.role = Role::connect("[::1]:0".parse().unwrap());
     let records = run(vec![pair(listen, connect)]).unwrap();
     check_both(&records[0], &records[1], &stream);
 }
@@ -206,7 +206,7 @@ fn a_buffer_is_granted_or_a_note_says_how_much_was() {
 #[test]
 fn idle_workers_carry_nothing() {
     let listen = plan("b", Role::Listen { address: address(), only_from: None }, Load::Idle, PHASES);
-    let connect = plan("a", Role::Connect { to: address() }, Load::Idle, PHASES);
+    let connect = plan("a", Role::connect(address()), Load::Idle, PHASES);
     let records = run(vec![pair(listen, connect)]).unwrap();
     for record in records {
         assert_eq!(record.direction, Direction::Idle);

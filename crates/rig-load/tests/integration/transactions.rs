@@ -26,12 +26,13 @@ fn transactions() -> Transactions {
         receive_buffer: None,
         no_delay: true,
         congestion_control: None,
+        options: Default::default(),
     }
 }
 
 fn plans(load: &Load, phases: Phases) -> (WorkerPlan, WorkerPlan) {
     let listen = plan("b/responder", Role::Listen { address: address(), only_from: None }, load.clone(), phases);
-    (listen, plan("a/requester", Role::Connect { to: address() }, load.clone(), phases))
+    (listen, plan("a/requester", Role::connect(address()), load.clone(), phases))
 }
 
 /// Runs one load. Returns the responder's and the requester's record.
@@ -169,7 +170,7 @@ fn transactions_work_over_ipv6() {
         let load = Transactions { connections, ..transactions() };
         let (mut listen, mut connect) = plans(&Load::TcpRr(load.clone()), PHASES);
         listen.role = Role::Listen { address: "[::1]:0".parse().unwrap(), only_from: None };
-        connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
+        connect.role = Role::connect("[::1]:0".parse().unwrap());
         let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
         check_both(&responder, &requester, &load);
         assert!(requester.connections.iter().all(|c| c.remote.starts_with("[::1]")));
@@ -276,7 +277,7 @@ fn connections_are_made_over_ipv6_and_on_schedule() {
         let (mut listen, mut connect) = plans(&crr(&load), PHASES);
         if schedule == Schedule::Closed {
             listen.role = Role::Listen { address: "[::1]:0".parse().unwrap(), only_from: None };
-            connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
+            connect.role = Role::connect("[::1]:0".parse().unwrap());
         }
         let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
         check_connections(&responder, &requester, &load);
@@ -296,7 +297,7 @@ fn the_requester_keeps_its_ports() {
         let ip = [127, number, high, low];
         let (mut listen, mut connect) = plans(&crr(&load), PHASES);
         listen.role = Role::Listen { address: (ip, 0).into(), only_from: None };
-        connect.role = Role::Connect { to: (ip, 0).into() };
+        connect.role = Role::connect((ip, 0).into());
         let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
         check_connections(&responder, &requester, &load);
         let remote: SocketAddr = requester.connections[0].remote.parse().unwrap();
@@ -332,7 +333,7 @@ fn datagrams_have_their_schedule_and_ipv6() {
         let load = Transactions { connections, schedule, ..transactions() };
         let (mut listen, mut connect) = plans(&Load::UdpRr(load.clone()), PHASES);
         listen.role = Role::Listen { address: "[::1]:0".parse().unwrap(), only_from: None };
-        connect.role = Role::Connect { to: "[::1]:0".parse().unwrap() };
+        connect.role = Role::connect("[::1]:0".parse().unwrap());
         let (responder, requester) = both(run(vec![pair(listen, connect)]).unwrap());
         check_both(&responder, &requester, &load);
         if schedule != Schedule::Closed {
@@ -353,7 +354,7 @@ fn connected(listening: &Load, connecting: &Load) -> (BareWorker, BareWorker) {
     let mut to = address();
     to.set_port(port);
     let plan = plans(connecting, ENDLESS).1;
-    let mut requester = BareWorker::with_plan(WorkerPlan { role: Role::Connect { to }, ..plan });
+    let mut requester = BareWorker::with_plan(WorkerPlan { role: Role::connect(to), ..plan });
     assert_eq!(requester.event(), Some(Event::Connected));
     assert_eq!(responder.event(), Some(Event::Connected));
     (responder, requester)

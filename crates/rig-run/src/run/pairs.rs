@@ -44,7 +44,7 @@ impl<'a> WorkerPlacement<'a> {
                 )
             };
             let listen = Role::Listen { address: of(testbed.own_address(to))?, only_from: None };
-            let connect = Role::Connect { to: of(testbed.address(to))? };
+            let connect = Role::connect(of(testbed.address(to))?);
             let [listening, connecting] =
                 if loaded { placed(self, traffic, from, to)? } else { [Load::Idle, Load::Idle] };
             Ok(WorkerPair {

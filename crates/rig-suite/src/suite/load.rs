@@ -150,6 +150,7 @@ fn stream(flow: Flow, load: &LoadFile) -> Result<(RequestedLoad, RequestedLoad),
         engine: engine(outstanding.send),
         send_mode: value(&load.send_mode).unwrap_or_default(),
         receive_mode: ReceiveMode::Copy,
+        options: Default::default(),
     };
     let receive_mode = value(&load.receive_mode).unwrap_or_default();
     let receive_message = bytes("receive_message", &load.receive_message)?;
@@ -199,6 +200,7 @@ fn transactions(load: &LoadFile) -> Result<Transactions, LoadError> {
         receive_buffer: bytes("receive_buffer", &load.receive_buffer)?,
         no_delay: value(&load.no_delay).unwrap_or(false),
         congestion_control: value(&load.congestion_control),
+        options: Default::default(),
     })
 }
 
@@ -225,6 +227,7 @@ fn datagrams(load: &LoadFile) -> Result<Datagrams, LoadError> {
         shared_clock: true,
         send_buffer: bytes("send_buffer", &load.send_buffer)?,
         receive_buffer: bytes("receive_buffer", &load.receive_buffer)?,
+        options: Default::default(),
     })
 }
 
@@ -232,7 +235,7 @@ fn datagrams(load: &LoadFile) -> Result<Datagrams, LoadError> {
 /// ([`Traffic::falls_into`](super::Traffic::falls_into)).
 pub(super) fn validate(connect: &Load, listen: &Load) -> Result<(), LoadError> {
     let anywhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-    let (connecting, listening) = (Role::Connect { to: anywhere }, Role::Listen { address: anywhere, only_from: None });
+    let (connecting, listening) = (Role::connect(anywhere), Role::Listen { address: anywhere, only_from: None });
     let mut ends = [(connecting, connect), (listening, listen)];
     // What both ends share is found wrong at the sender.
     if let Load::TcpStream(TcpStream { flow: Flow::Reverse, .. }) = connect {

@@ -71,6 +71,15 @@ pub fn set_sctp_no_delay(socket: impl AsFd) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_SCTP, SCTP_NODELAY, &1)
 }
 
+/// Leaves the port of a socket that is bound to an address to connect(2), which takes one that is free for its destination
+/// (IP_BIND_ADDRESS_NO_PORT, ip(7), Linux 4.2; for IPv6, too).
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub(super) fn let_connect_choose_port(socket: impl AsFd) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, &1)
+}
+
 /// Sets an option whose value the kernel takes as `T` is laid out.
 pub(crate) fn set_option<T>(socket: impl AsFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
     // SAFETY: pointer and length are those of a value that lives through the call. What it may point to in turn, as a

@@ -116,6 +116,7 @@ pub(super) fn between(
     note("Window", seconds(one.phases_s.window), seconds(other.phases_s.window));
     note("Cool-down", seconds(one.phases_s.cool_down), seconds(other.phases_s.cool_down));
     note("Server", peer(old), peer(new));
+    note("The client's connections", source(old), source(new));
     note("CPUs of the nodes", one.cpus.join(" and "), other.cpus.join(" and "));
     note("Host of the nodes", host(old), host(new));
     note("Command before each trial", command(old), command(new));
@@ -149,6 +150,12 @@ pub(super) fn between(
 }
 
 /// The server of a test between two machines, as the user named it and where it was found.
+/// What the client's sockets were bound to.
+fn source(run: &RunData) -> String {
+    let source = run.run.peer.as_ref().and_then(|peer| peer.source.clone());
+    source.unwrap_or_else(|| "as the routing table has it".to_owned())
+}
+
 fn peer(run: &RunData) -> String {
     run.run.peer.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
 }

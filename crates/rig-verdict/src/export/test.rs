@@ -30,6 +30,9 @@ pub struct TestData {
     /// The server as the user named it, and where it was found.
     pub host: String,
     pub address: Option<NamedAddress>,
+    /// What the client's sockets were bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// The machines.
     pub client: Environment,
     pub server: Option<Environment>,
@@ -106,7 +109,12 @@ impl TestData {
             aa: None,
             set_apart: None,
             turns: self.turns,
-            peer: Some(Peer { host: self.host, address: self.address, machine: self.server.unwrap_or_default() }),
+            peer: Some(Peer {
+                host: self.host,
+                address: self.address,
+                source: self.source,
+                machine: self.server.unwrap_or_default(),
+            }),
         }
     }
 }

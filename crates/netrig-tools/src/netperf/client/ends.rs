@@ -11,7 +11,7 @@ use crate::netperf::figures::EndFigures;
 use crate::netperf::options::Length;
 use crate::netperf::sockets::{BufferSizes, TransportFacts};
 use crate::netperf::usage::{METHOD, NO_METHOD};
-use crate::netperf::values::Ways;
+use crate::netperf::values::SendReceive;
 use crate::netperf::wire::{OmniRequest, OmniResponse, OmniResults, flag};
 
 impl Test<'_> {
@@ -86,14 +86,14 @@ impl Test<'_> {
         let options = self.options;
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let end = if end == BufferSizes::default() { begin } else { end };
-        let sizes = |sizes: BufferSizes| Ways { send: sizes.send.into(), receive: sizes.receive.into() };
+        let sizes = |sizes: BufferSizes| SendReceive { send: sizes.send.into(), receive: sizes.receive.into() };
         EndFigures {
             buffer_asked: options.buffer.local,
             buffer: sizes(begin),
             buffer_end: sizes(end),
             send_size: if options.direction.transmits { rings.send.size().into() } else { -1 },
             receive_size: if options.direction.receives { rings.receive.size().into() } else { -1 },
-            width: Ways { send: rings.send.width(), receive: rings.receive.width() },
+            width: SendReceive { send: rings.send.width(), receive: rings.receive.width() },
             alignment: options.alignment.local,
             offset: options.offset.local,
             bytes_sent: read(&counters.sent_bytes),
@@ -127,7 +127,7 @@ impl Test<'_> {
     ) -> EndFigures {
         let options = self.options;
         let (Some(response), Some(results)) = (response, results) else {
-            let unknown = Ways { send: -1, receive: -1 };
+            let unknown = SendReceive { send: -1, receive: -1 };
             return EndFigures {
                 bytes_received: local_sent,
                 buffer: unknown,
@@ -145,11 +145,11 @@ impl Test<'_> {
         };
         EndFigures {
             buffer_asked: options.buffer.remote,
-            buffer: Ways { send: response.send_buffer.into(), receive: response.receive_buffer.into() },
-            buffer_end: Ways { send: results.send_buffer.into(), receive: results.receive_buffer.into() },
+            buffer: SendReceive { send: response.send_buffer.into(), receive: response.receive_buffer.into() },
+            buffer_end: SendReceive { send: results.send_buffer.into(), receive: results.receive_buffer.into() },
             send_size: response.send_size.into(),
             receive_size: response.receive_size.into(),
-            width: Ways { send: response.send_width, receive: response.receive_width },
+            width: SendReceive { send: response.send_width, receive: response.receive_width },
             alignment: options.alignment.remote,
             offset: options.offset.remote,
             bytes_sent: results.bytes_sent,

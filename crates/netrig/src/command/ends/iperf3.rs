@@ -16,6 +16,10 @@ pub fn of_iperf3(command: &str, option: &str) -> Option<String> {
         ("stream", "-Z" | "--zerocopy") => ("--send-mode sendfile", ""),
         ("stream" | "udp", "--bidir") => ("--bidirectional", ""),
         ("stream" | "rr", "-C" | "--congestion") => ("--congestion-control NAME", ""),
+        (_, "-B" | "--bind") => ("--source ADDRESS", ", and --device NAME for an interface"),
+        (_, "--bind-dev") => ("--device NAME", ""),
+        (_, "-S" | "--tos") => ("--dscp NAME", ", a name or the byte divided by 4"),
+        ("stream" | "rr", "-M" | "--set-mss") => ("--mss BYTES", ""),
         ("stream" | "rr", "-N" | "--nodelay") => ("--no-delay", ""),
         _ => return None,
     };

@@ -20,8 +20,9 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::socket::ZonedAddress;
 
 use super::super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
+use super::sockets::SocketArgs;
 
-const CLIENT: &str = "Options of the client";
+pub(super) const CLIENT: &str = "Options of the client";
 const SERVER: &str = "Options of the server: what clients may ask for";
 
 /// Refuses an option of the one role beside the other role. A conflict of groups would do the same, but its message names
@@ -41,7 +42,7 @@ pub fn of_one_role(arg: Arg) -> Arg {
 }
 
 /// Options of clients that the short help does without.
-const RARE: [&str; 19] = [
+const RARE: [&str; 26] = [
     "hosts",
     "store",
     "no_store",
@@ -61,6 +62,13 @@ const RARE: [&str; 19] = [
     "receive_mode",
     "outstanding",
     "congestion_control",
+    "source",
+    "device",
+    "dscp",
+    "ttl",
+    "priority",
+    "mss",
+    "not_sent_low_water",
 ];
 
 /// After the window, load goes on for this long: neither end may stop in the other's window.
@@ -238,6 +246,8 @@ pub struct CommonOptions {
     /// SO_RCVBUF of each socket [default: the kernel's choice]
     #[arg(long, value_name = "BYTES", value_parser = size)]
     receive_buffer: Option<u32>,
+    #[command(flatten)]
+    pub sockets: SocketArgs,
     /// How hosts of --on are reached [default: ~/.config/netrig/hosts.toml]
     #[arg(long, value_name = "FILE", requires = "on")]
     pub hosts: Option<PathBuf>,
@@ -342,6 +352,12 @@ pub struct StreamLoad {
     /// TCP_CONGESTION, e.g. cubic [default: each system's own]
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
+    /// Largest payload of a TCP segment, at both ends: 88 to 32767 (TCP_MAXSEG)
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    mss: Option<u32>,
+    /// Let the sender write only while less than this waits unsent in its socket (TCP_NOTSENT_LOWAT)
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    not_sent_low_water: Option<u32>,
     /// How payload leaves the sender
     #[arg(long, value_name = "MODE", default_value = "copy",
           value_parser = named(&["copy", "sendfile", "splice", "zero-copy"], send_mode))]
@@ -371,6 +387,7 @@ impl StreamLoad {
             engine: self.outstanding.map_or(Engine::Blocking, |outstanding| Engine::Uring { outstanding }),
             send_mode: self.send_mode,
             receive_mode: self.receive_mode,
+            options: common.sockets.options(self.mss, self.not_sent_low_water),
         })
     }
 }
@@ -397,7 +414,7 @@ pub struct RrArgs {
 #[command(next_help_heading = CLIENT)]
 pub struct RrLoad {
     /// Over UDP, one datagram each way
-    #[arg(long, short, conflicts_with_all = ["connect", "no_delay", "congestion_control"])]
+    #[arg(long, short, conflicts_with_all = ["connect", "no_delay", "congestion_control", "mss"])]
     udp: bool,
     /// A new connection for each transaction
     ///
@@ -430,6 +447,9 @@ pub struct RrLoad {
     /// TCP_CONGESTION, e.g. cubic [default: each system's own]
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
+    /// Largest payload of a TCP segment, at both ends: 88 to 32767 (TCP_MAXSEG)
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    mss: Option<u32>,
 }
 
 impl RrLoad {
@@ -447,6 +467,7 @@ impl RrLoad {
             receive_buffer: common.receive_buffer,
             no_delay: self.no_delay,
             congestion_control: self.congestion_control.clone(),
+            options: common.sockets.options(self.mss, None),
         };
         match (self.udp, self.connect) {
             (true, _) => Load::UdpRr(transactions),
@@ -514,6 +535,7 @@ impl UdpLoad {
             shared_clock: false,
             send_buffer: common.send_buffer,
             receive_buffer: common.receive_buffer,
+            options: common.sockets.options(None, None),
         })
     }
 }

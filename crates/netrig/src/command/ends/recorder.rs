@@ -34,6 +34,8 @@ pub struct TrialRecorder<'a> {
     planned: u32,
     keeping: &'a StoreOptions,
     pub live: IntervalDisplay,
+    /// What this machine's sockets are bound to, in words.
+    pub source: Option<String>,
     /// This machine.
     pub environment: Environment,
     pub started_unix_ms: i64,
@@ -74,6 +76,7 @@ impl<'a> TrialRecorder<'a> {
             planned,
             keeping,
             live,
+            source: Some(&test.source).filter(|source| !source.is_default()).map(ToString::to_string),
             environment: Environment { cpu_time: accounting(), ..host::environment(false, BUILD) },
             started_unix_ms,
             trials: Vec::new(),
@@ -123,7 +126,12 @@ impl<'a> TrialRecorder<'a> {
             inside: Vec::new(),
             pairs: None,
             ends: Some(EndsTest {
-                peer: Peer { host: (*host).to_owned(), address: Some(address.into()), machine: machine.clone() },
+                peer: Peer {
+                    host: (*host).to_owned(),
+                    address: Some(address.into()),
+                    source: self.source.clone(),
+                    machine: machine.clone(),
+                },
                 load: Loads { client: test.client.clone(), server: test.server.clone() },
                 client_cpus: test.client_cpus.clone(),
                 server_cpus: test.server_cpus.clone(),
@@ -179,6 +187,8 @@ pub fn document_of(run: &Run, options: &Options) -> Option<(Document, RunView)> 
     let test = Test {
         client: load.client.clone(),
         client_cpus: client_cpus.clone(),
+        // Interfaces of that machine: what is known of them are words.
+        source: Default::default(),
         server: load.server.clone(),
         server_cpus: server_cpus.clone(),
         phases: options.timing.phases,
@@ -189,6 +199,7 @@ pub fn document_of(run: &Run, options: &Options) -> Option<(Document, RunView)> 
         host: &peer.host,
         run: Some(&id),
         test: &test,
+        source: peer.source.as_deref(),
         trials: &run.trials,
         partial: None,
         // A run that took turns has all its trials when its starter ends it.

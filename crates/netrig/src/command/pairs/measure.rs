@@ -238,6 +238,7 @@ fn stream(cpus: u32) -> Load {
         engine: Engine::Blocking,
         send_mode: SendMode::Copy,
         receive_mode: ReceiveMode::Copy,
+        options: Default::default(),
     })
 }
 
@@ -254,6 +255,7 @@ fn transactions() -> Load {
         receive_buffer: None,
         no_delay: false,
         congestion_control: None,
+        options: Default::default(),
     })
 }
 

@@ -63,6 +63,7 @@ fn greedy(load: fn(rig_load::plan::Transactions) -> Load, response: u32) -> Test
         receive_buffer: None,
         no_delay: true,
         congestion_control: None,
+        options: Default::default(),
     };
     TestRequest { load: load(transactions), ..ask() }
 }
@@ -145,6 +146,7 @@ fn a_client_that_sends_more_datagrams_than_it_may_loses_its_test() {
         shared_clock: false,
         send_buffer: None,
         receive_buffer: None,
+        options: Default::default(),
     };
     let mut ask = TestRequest { load: Load::UdpStream(datagrams), ..ask() };
     ask.phases.window = Duration::from_secs(60);

@@ -247,6 +247,7 @@ pub fn stream() -> rig_load::plan::TcpStream {
         engine: Engine::Blocking,
         send_mode: SendMode::Copy,
         receive_mode: ReceiveMode::Copy,
+        options: Default::default(),
     }
 }
 

@@ -17,8 +17,7 @@ fn originals() -> Option<[PathBuf; 2]> {
         };
         std::env::split_paths(&path).map(|folder| folder.join(name)).find(|path| path.is_file() && is_original(path))
     };
-    let found = Some([find("netperf")?, find("netserver")?]);
-    found
+    Some([find("netperf")?, find("netserver")?])
 }
 
 const TESTS: [&str; 16] = [

@@ -390,6 +390,8 @@ mod tests {
     use std::net::TcpListener;
     use std::time::Duration;
 
+    use rig_sys::socket::SourceBinding;
+
     use super::super::super::Times;
     use super::super::tests::{connection, transactions};
     use super::*;
@@ -402,7 +404,7 @@ mod tests {
             let kept: Vec<&Connection> = kept.iter().collect();
             let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
             let load = Transactions { connections, ..transactions() };
-            let dial = ConnectOptions::new(&load, free);
+            let dial = ConnectOptions::new(&load, free, SourceBinding::default());
             let mut engine: Box<dyn Engine> = match connections {
                 1 => Box::new(BlockingConnector::new(&load, dial)),
                 _ => Box::new(PollingConnector::new(&load, dial, None)),

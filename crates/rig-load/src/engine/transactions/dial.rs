@@ -14,13 +14,14 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use rig_sys::socket::{self, Buffer as SocketBuffer};
+use rig_sys::socket::{self, Buffer as SocketBuffer, SourceBinding};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrAny, SocketFlags, SocketType, connect, recv, socket_with};
 
 use super::super::receive_ended;
 use super::{Connection, LoadProgress, ThreadFailure, Transactions};
+use crate::plan::SocketOptions;
 
 /// How long a thread blocks before it looks whether the load goes on.
 pub(super) const GLANCE: Duration = Duration::from_millis(50);
@@ -34,23 +35,29 @@ pub(super) const RETRY: Duration = Duration::from_millis(1);
 /// What every connection is made with.
 #[derive(Debug)]
 pub(super) struct ConnectOptions {
-    to: SocketAddrAny,
+    to: SocketAddr,
+    peer: SocketAddrAny,
+    source: SourceBinding,
     family: AddressFamily,
     send_buffer: Option<u32>,
     receive_buffer: Option<u32>,
     no_delay: bool,
     congestion_control: Option<String>,
+    options: SocketOptions,
 }
 
 impl ConnectOptions {
-    pub(super) fn new(load: &Transactions, to: SocketAddr) -> Self {
+    pub(super) fn new(load: &Transactions, to: SocketAddr, source: SourceBinding) -> Self {
         Self {
-            to: to.into(),
+            to,
+            peer: to.into(),
+            source,
             family: if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 },
             send_buffer: load.send_buffer,
             receive_buffer: load.receive_buffer,
             no_delay: load.no_delay,
             congestion_control: load.congestion_control.clone(),
+            options: load.options,
         }
     }
 
@@ -82,6 +89,8 @@ impl ConnectOptions {
                 socket::set_buffer(&fd, buffer, bytes).map_err(|error| failed(&error))?;
             }
         }
+        self.options.apply(&fd, self.to.is_ipv6()).map_err(|error| failed(&error))?;
+        self.source.bind(&fd, self.to).map_err(|error| failed(&error))?;
         Ok(fd)
     }
 
@@ -90,7 +99,7 @@ impl ConnectOptions {
     pub(super) fn wait(&self, progress: &LoadProgress) -> Result<Result<Option<OwnedFd>, Errno>, ThreadFailure> {
         let fd = self.socket(SocketFlags::empty())?;
         loop {
-            match connect(&fd, &self.to) {
+            match connect(&fd, &self.peer) {
                 Ok(()) | Err(Errno::ISCONN) => return Ok(Ok(Some(fd))),
                 // The time is up; the handshake goes on.
                 Err(Errno::INPROGRESS | Errno::ALREADY | Errno::INTR) => {
@@ -106,7 +115,7 @@ impl ConnectOptions {
     /// A connection in non-blocking mode, whose handshake may still be under way.
     pub(super) fn begin(&self) -> Result<Result<OwnedFd, Errno>, ThreadFailure> {
         let fd = self.socket(SocketFlags::NONBLOCK)?;
-        Ok(match connect(&fd, &self.to) {
+        Ok(match connect(&fd, &self.peer) {
             Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
             Err(errno) => Err(errno),
         })

@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use rig_sys::socket::NamedAddress;
+use rig_sys::socket::{NamedAddress, SourceBinding};
 use rustix::io::Errno;
 use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
@@ -104,7 +104,7 @@ fn timetable(load: &Transactions, thread: u32, seed: u64) -> Option<Timetable> {
 /// Where the connections of a load come from that makes one for each transaction.
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
-    Dial(SocketAddr),
+    Dial(SocketAddr, SourceBinding),
     /// Shared by the threads.
     Listener(Arc<Listener>),
 }
@@ -113,7 +113,7 @@ impl Source {
     /// For the role of this end. `listener` is the socket that the connections which stay came from.
     pub(crate) fn new(load: &Transactions, role: &Role, listener: Option<Listener>) -> Result<Self, ThreadFailure> {
         match (role, listener) {
-            (Role::Connect { to }, _) => Ok(Self::Dial(*to)),
+            (Role::Connect { to, source }, _) => Ok(Self::Dial(*to, source.clone())),
             (Role::Listen { .. }, Some(listener)) => {
                 if may_block(load, Direction::Respond) {
                     accept::let_block(&listener)
@@ -136,11 +136,13 @@ pub(crate) fn over_connections(load: &Transactions, source: Source, (thread, see
             Box::new(accept::BlockingAcceptor::new(load, listener))
         }
         Source::Listener(listener) => Box::new(accept::PollingAcceptor::new(load, listener)),
-        Source::Dial(to) if may_block(load, Direction::Request) => {
-            Box::new(connect::BlockingConnector::new(load, ConnectOptions::new(load, to)))
-        }
-        Source::Dial(to) => {
-            Box::new(connect::PollingConnector::new(load, ConnectOptions::new(load, to), timetable(load, thread, seed)))
+        Source::Dial(to, source) => {
+            let options = ConnectOptions::new(load, to, source);
+            if may_block(load, Direction::Request) {
+                Box::new(connect::BlockingConnector::new(load, options))
+            } else {
+                Box::new(connect::PollingConnector::new(load, options, timetable(load, thread, seed)))
+            }
         }
     }
 }
@@ -264,6 +266,7 @@ mod tests {
             receive_buffer: None,
             no_delay: false,
             congestion_control: None,
+            options: Default::default(),
         }
     }
 

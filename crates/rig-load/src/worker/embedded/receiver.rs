@@ -294,6 +294,7 @@ fn stream_of(receiving: &ReceiverSettings) -> TcpStream {
         engine: receiving.outstanding.map_or(EngineKind::Blocking, |outstanding| EngineKind::Uring { outstanding }),
         send_mode: SendMode::Copy,
         receive_mode: ReceiveMode::Copy,
+        options: Default::default(),
     }
 }
 

@@ -23,6 +23,7 @@ fn stream(threads: u32, connections: u32, engine: Engine) -> TcpStream {
         engine,
         send_mode: SendMode::Copy,
         receive_mode: ReceiveMode::Copy,
+        options: Default::default(),
     }
 }
 

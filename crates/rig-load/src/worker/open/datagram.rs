@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rig_sys::clock::{monotonic_after, monotonic_ns};
-use rig_sys::socket::{NamedAddress, ZonedAddress};
+use rig_sys::socket::{NamedAddress, SourceBinding, ZonedAddress};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, recvfrom, send};
@@ -37,7 +37,7 @@ pub(in crate::worker) fn open<W: Write>(
 ) -> Result<OpenedConnections, WorkerError> {
     match role {
         Role::Listen { address, only_from } => accept(control, *address, *only_from, sockets),
-        Role::Connect { to } => connect(control, *to, sockets),
+        Role::Connect { to, source } => connect(control, *to, source, sockets),
     }
 }
 
@@ -167,6 +167,7 @@ fn receive_hello(socket: &Socket, only_from: Option<ZonedAddress>) -> Result<Opt
 fn connect<W: Write>(
     control: &mut ControlThread<'_, W>,
     to: SocketAddr,
+    source: &SourceBinding,
     sockets: &Sockets,
 ) -> Result<OpenedConnections, WorkerError> {
     if to.port() == 0 {
@@ -179,6 +180,7 @@ fn connect<W: Write>(
         let socket = new_socket(to, Type::DGRAM, sockets, &mut opened.notes)?;
         let hello = Greeting { kind: Kind::Hello, flow: n, token, values: (sockets.total.into(), 0) };
         let what = || format!("open flow {} of {} to {}", n + 1, sockets.total, NamedAddress::from(to));
+        source.bind(&socket, to).failing(what)?;
         socket.connect(&to.into()).failing(what)?;
         greet(control, &socket, &hello, &deadlines)?.failing(what)?;
         opened.connections.push(ready_made(socket, None, n, sockets)?);

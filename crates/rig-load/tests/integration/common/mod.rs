@@ -35,6 +35,7 @@ pub fn stream() -> TcpStream {
         engine: Engine::Blocking,
         send_mode: SendMode::Copy,
         receive_mode: ReceiveMode::Copy,
+        options: Default::default(),
     }
 }
 
@@ -51,7 +52,7 @@ pub fn listener(stream: &TcpStream, phases: Phases) -> WorkerPlan {
 }
 
 pub fn connector(stream: &TcpStream, phases: Phases) -> WorkerPlan {
-    plan("a/sender", Role::Connect { to: address() }, Load::TcpStream(stream.clone()), phases)
+    plan("a/sender", Role::connect(address()), Load::TcpStream(stream.clone()), phases)
 }
 
 /// The example program `worker`, which `cargo test` builds beside the tests.

@@ -68,14 +68,18 @@ fn keys_of_plan(error: &PlanError) -> &'static [&'static str] {
         PlanError::CongestionName(_) | PlanError::CongestionOfUdp(_) => &["congestion_control"],
         PlanError::NothingFalls { pace, .. } => keys_of_pace(*pace),
         PlanError::Packets(PacketsError::Divide(error)) => keys_of_division(error),
-        PlanError::Packets(_) => &[],
+        // A suite has none of the options that the others are about, and no source.
+        PlanError::Packets(_)
+        | PlanError::OptionOfTcp(_)
+        | PlanError::DeviceName(_)
+        | PlanError::SourceFamily { .. } => &[],
     }
 }
 
 fn keys_of_value(value: PlanValue) -> &'static [&'static str] {
     match value {
-        // Of the machine, which a suite does not say.
-        PlanValue::Cpu => &[],
+        // Of the machine, and of tests between two machines, which a suite does not say.
+        PlanValue::Cpu | PlanValue::Mss | PlanValue::HopLimit | PlanValue::NotSentLowWater => &[],
         PlanValue::Threads => &["threads"],
         PlanValue::Connections => &["connections"],
         PlanValue::AllConnections => &["threads", "connections"],
