@@ -27,7 +27,8 @@ Global options:
     -s seconds        Wait before the load
     -S                SO_KEEPALIVE
     -t test           TCP_STREAM, TCP_MAERTS, TCP_SENDFILE, TCP_RR, TCP_CRR,
-                      TCP_CC, UDP_STREAM, UDP_RR, SCTP_STREAM, SCTP_RR, OMNI, UUID
+                      TCP_CC, UDP_STREAM, UDP_RR, SCTP_STREAM, SCTP_RR, OMNI,
+                      UUID
     -T lcl,rem        CPU to run on
     -v level          0: one number, 1, 2: more
     -W send,recv      How many buffers take turns
