@@ -13,12 +13,11 @@ use socket2::Socket;
 use super::console::Console;
 use super::control::{ClientEvent, ClientSession};
 use super::error::{Code, TestError, WithCode};
-use super::figures::{StreamFigures, Summary, stream_label};
+use super::figures::{Summary, stream_label};
 use super::load::{CpuUsage, Load, TestSocket, is_worth_showing};
 use super::report::Report;
 use super::settings::{Flow, LONGEST_DATAGRAM, Protocol, SHORTEST_DATAGRAM, Settings, TestSettings, UDP_LENGTH};
 use super::sockets::{connect_datagrams, connect_stream, dial, ends};
-use super::text::groups;
 use super::wait::{SECOND_NS, wait};
 use super::wire::{Cookie, Results, State, cookie, framed, parameters, results, words};
 
@@ -444,16 +443,7 @@ impl Client<'_> {
     }
 
     fn own_results(&self) -> Results {
-        let figures = self.load.as_ref().map_or(&[][..], |load| load.figures());
-        let sends = groups(figures, |stream| stream.sends).iter().any(|(sends, _)| *sends);
-        let has_retransmits = i64::from(self.test.protocol == Protocol::Tcp);
-        Results {
-            cpu: self.cpu_percent,
-            sender_has_retransmits: if sends { has_retransmits } else { -1 },
-            congestion: self.congestion.clone(),
-            streams: figures.iter().map(StreamFigures::result).collect(),
-            server_output: None,
-        }
+        Results::of(&self.test, self.load.as_ref(), self.cpu_percent, self.congestion.clone())
     }
 
     fn take_results(&mut self, results: Box<Results>) -> Result<(), TestError> {

@@ -15,6 +15,7 @@ use super::settings::{Protocol, TestSettings};
 use super::sockets::ends;
 use super::text::StreamInterval;
 use super::wait::{SECOND_NS, wait};
+use super::wire::Results;
 
 /// How long the last system call of a sender may take.
 const LAST_SENDS_NS: u64 = SECOND_NS / 2;
@@ -63,6 +64,22 @@ pub struct TestSocket {
     pub socket: Socket,
     pub sends: bool,
     pub label: i32,
+}
+
+impl Results {
+    /// What an end tells the other of its streams.
+    pub fn of(test: &TestSettings, load: Option<&Load>, cpu: [f64; 3], congestion: Option<String>) -> Self {
+        let figures = load.map_or(&[][..], Load::figures);
+        let sends = figures.iter().any(|stream| stream.sends);
+        let has_retransmits = i64::from(test.protocol == Protocol::Tcp);
+        Self {
+            cpu,
+            sender_has_retransmits: if sends { has_retransmits } else { -1 },
+            congestion,
+            streams: figures.iter().map(StreamFigures::result).collect(),
+            server_output: None,
+        }
+    }
 }
 
 /// Streams with their figures, in the order in which they were opened.

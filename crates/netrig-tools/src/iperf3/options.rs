@@ -1,5 +1,7 @@
 //! iperf3's options: their names, what they take, and what they set.
 
+use rig_sys::socket::Dscp;
+
 use super::error::{Code, TestError};
 use super::settings::{
     Family, Flow, KeepAlive, LONGEST_DATAGRAM, LONGEST_MESSAGE, MOST_STREAMS, MOST_WINDOW, NetworkSettings,
@@ -262,23 +264,17 @@ fn any_base(text: &str) -> Option<i64> {
 
 /// A code point by number or name, as a type of service.
 fn dscp(text: &str) -> Option<u32> {
-    let lower = text.to_ascii_lowercase();
-    let pair = |prefix: &str| lower.strip_prefix(prefix).and_then(|digits| digits.parse::<u32>().ok());
-    let tos = match lower.as_str() {
-        "ef" => 46 << 2,
-        "va" => 44 << 2,
-        "lowdelay" => 0x10,
-        "throughput" => 0x08,
-        "reliability" => 0x04,
-        _ => match (pair("af"), pair("cs")) {
-            (Some(af), _) if (1..=4).contains(&(af / 10)) && (1..=3).contains(&(af % 10)) => {
-                (8 * (af / 10) + 2 * (af % 10)) << 2
-            }
-            (_, Some(class)) if class <= 7 => (8 * class) << 2,
-            _ => return any_base(text).filter(|code| (0..=63).contains(code)).map(|code| (code as u32) << 2),
-        },
-    };
-    Some(tos)
+    if let Some(named) = Dscp::of_name(text) {
+        return Some(named.type_of_service().into());
+    }
+    match text.to_ascii_lowercase().as_str() {
+        // VOICE-ADMIT, RFC 5865.
+        "va" => Some(44 << 2),
+        "lowdelay" => Some(0x10),
+        "throughput" => Some(0x08),
+        "reliability" => Some(0x04),
+        _ => any_base(text).filter(|code| (0..=63).contains(code)).map(|code| (code as u32) << 2),
+    }
 }
 
 /// A host with an interface after `%`. The interface of a link-local address belongs to the address.

@@ -16,7 +16,7 @@ use socket2::Socket;
 use super::console::Console;
 use super::control::{ServerEvent, ServerSession};
 use super::error::{Code, TestError, WithCode};
-use super::figures::{StreamFigures, Summary, stream_label};
+use super::figures::{Summary, stream_label};
 use super::load::{CpuUsage, Load, TestSocket, is_worth_showing};
 use super::report::Report;
 use super::settings::{Flow, Protocol, Settings, TestSettings};
@@ -503,16 +503,7 @@ impl Session {
     }
 
     fn own_results(&self) -> Results {
-        let figures = self.load.as_ref().map_or(&[][..], |load| load.figures());
-        let sends = figures.iter().any(|stream| stream.sends);
-        let has_retransmits = i64::from(self.test.protocol == Protocol::Tcp);
-        Results {
-            cpu: self.cpu_percent,
-            sender_has_retransmits: if sends { has_retransmits } else { -1 },
-            congestion: self.congestion.clone(),
-            streams: figures.iter().map(StreamFigures::result).collect(),
-            server_output: None,
-        }
+        Results::of(&self.test, self.load.as_ref(), self.cpu_percent, self.congestion.clone())
     }
 
     /// Says what went wrong, to whom it concerns.

@@ -88,7 +88,6 @@ fn global(
             let usage = &mut options.cpu_usage;
             *(if option.letter == 'c' { &mut usage.local } else { &mut usage.remote }) = true;
         }
-        'd' => options.debug = true,
         'D' => {
             let seconds = explicit_pair(value).0.map_or(1.0, leading_float).abs();
             if seconds == 0.0 || seconds > 86_400.0 {
@@ -139,7 +138,8 @@ fn global(
         'k' | 'K' => {
             return refuse(format!("-{}: dirtying or reading buffers between calls is not built in", option.letter));
         }
-        'n' => {} // How many CPUs there are, which Linux tells.
+        // How many CPUs there are, which Linux tells; more output, of which there is none.
+        'n' | 'd' => {}
         'N' => options.no_control = true,
         'P' => options.headers = convert(value) != 0,
         'S' => options.keep_alive = true,
@@ -379,8 +379,7 @@ fn test(
                 options.direction.receives |= local.is_some();
             }
         }
-        'n' => options.connected.local = true,
-        'N' => options.connected.remote = true,
+        'N' => options.remote_connected = true,
         'p' => {
             let (least, most) = pair(value);
             let least = least.map_or(Ok(5000), |text| port(text, &name))?;
@@ -425,7 +424,8 @@ fn test(
         'u' => value.clone_into(&mut options.uuid),
         'U' => options.survives_failed_connects = true,
         'W' => options.width.send = whole(value, 1 << 16, &name)?,
-        'I' => {} // write(2) instead of send(2): on a socket they are one call in the kernel.
+        // write(2) instead of send(2), which are one call in the kernel on a socket; connected datagram sockets, which all are.
+        'I' | 'n' => {}
         'B' => {
             return refuse(
                 "-B (of the test): the address that a datagram was sent to is not asked of the kernel (IP_PKTINFO)",

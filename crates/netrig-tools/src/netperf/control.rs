@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rig_sys::socket::{self, ZonedAddress};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::options::DataAddress;
@@ -87,6 +89,14 @@ pub fn receive_message(
     Ok(Message::from_bytes(bytes))
 }
 
+/// Whether the peer of a control connection has closed its end, while it has nothing to say.
+pub fn is_closed(stream: &TcpStream) -> bool {
+    match recv(stream, &mut [0_u8], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((_, read)) => read == 0,
+        Err(errno) => !matches!(errno, Errno::AGAIN | Errno::INTR),
+    }
+}
+
 impl Control {
     /// Connects to the first address that answers.
     ///
@@ -142,16 +152,7 @@ impl Control {
 
     /// Whether the server has closed its end, while no answer is due.
     pub fn is_closed(&self) -> bool {
-        let look = || {
-            self.0.set_nonblocking(true)?;
-            let read = self.0.peek(&mut [0]);
-            self.0.set_nonblocking(false)?;
-            read
-        };
-        match look() {
-            Ok(read) => read == 0,
-            Err(error) => !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted),
-        }
+        is_closed(&self.0)
     }
 
     /// Says that nothing more comes, and waits for the server to say so too.

@@ -94,7 +94,6 @@ pub struct Options {
     pub bursts: Sides<Option<Bursts>>,
     /// `-j`
     pub statistics: bool,
-    pub debug: bool,
 
     pub direction: Direction,
     pub transport: Transport,
@@ -114,8 +113,8 @@ pub struct Options {
     pub no_delay: bool,
     pub cork: bool,
     pub congestion_control: Sides<Option<String>>,
-    /// `-n`, `-N` of the test: connected datagram sockets.
-    pub connected: Sides<bool>,
+    /// `-N` of the test: a connected datagram socket at the server. Here it is connected always.
+    pub remote_connected: bool,
     pub data: Sides<DataAddress>,
     pub data_port: Sides<u16>,
     /// `-p` of the test: the ports that connections come from.
@@ -173,7 +172,6 @@ impl Options {
             fill_file: Sides::default(),
             bursts: Sides::default(),
             statistics: false,
-            debug: false,
             direction: Direction::default(),
             transport: Transport::Tcp,
             connects: false,
@@ -186,7 +184,7 @@ impl Options {
             no_delay: false,
             cork: false,
             congestion_control: Sides::default(),
-            connected: Sides::default(),
+            remote_connected: false,
             data: Sides::default(),
             data_port: Sides::default(),
             client_ports: None,

@@ -20,7 +20,7 @@ use socket2::{Domain, SockAddr, Socket};
 
 use super::LONGEST_DATAGRAM;
 use super::buffers::{Ring, RingLayout, width_for};
-use super::control::{ControlError, receive_message};
+use super::control::{ControlError, is_closed, receive_message};
 use super::data::{self, Counters, EndReason, LOOK, LoopContext, Pace};
 use super::options::Bursts;
 use super::phase::{Watch, run_phase};
@@ -227,14 +227,6 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Whether the client has gone while it waits for results.
-    fn has_gone(&self) -> bool {
-        match recv(&self.stream, &mut [0_u8], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
-            Ok((_, read)) => read == 0,
-            Err(errno) => !matches!(errno, Errno::AGAIN | Errno::INTR),
-        }
-    }
-
     fn test(&mut self, request: &OmniRequest) -> io::Result<()> {
         let refused = |kind: u32, errno: i32| Message::new(kind, errno);
         let prepared = match End::prepare(request, self.stream.local_addr()?.ip(), self.from.into()) {
@@ -247,7 +239,7 @@ impl<'a> Client<'a> {
         };
         let usage = (request.flags & flag::MEASURE_CPU != 0).then(Usage::start);
         self.send(&prepared.response.encode())?;
-        match prepared.run(usage.as_ref(), &|| self.has_gone() || self.cancel.is_cancelled()) {
+        match prepared.run(usage.as_ref(), &|| is_closed(&self.stream) || self.cancel.is_cancelled()) {
             Ok(results) => self.send(&results.encode()),
             Err(error) => {
                 let errno = Refusal::from(error).0;

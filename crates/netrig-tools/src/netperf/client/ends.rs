@@ -26,7 +26,7 @@ impl Test<'_> {
             (options.cpu_usage.remote, flag::MEASURE_CPU),
             (options.routing_allowed(), flag::ROUTING_ALLOWED),
             (options.fast_open, flag::FASTOPEN),
-            (options.connected.remote, flag::USE_CONNECTED),
+            (options.remote_connected, flag::USE_CONNECTED),
             (options.defer_accept, flag::DEFER_ACCEPT),
             (options.keep_whole, flag::MTU_DISCOVER),
             (options.keep_alive, flag::KEEPALIVE),
