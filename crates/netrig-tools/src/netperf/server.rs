@@ -229,7 +229,7 @@ impl<'a> Client<'a> {
 
     fn test(&mut self, request: &OmniRequest) -> io::Result<()> {
         let refused = |kind: u32, errno: i32| Message::new(kind, errno);
-        let prepared = match End::prepare(request, self.stream.local_addr()?.ip(), self.from.into()) {
+        let prepared = match End::prepare(request, self.stream.local_addr()?.into(), self.from.into()) {
             Ok(prepared) => prepared,
             Err(Refusal(errno)) => {
                 let why = io::Error::from_raw_os_error(errno);
@@ -264,7 +264,7 @@ struct End {
 }
 
 impl End {
-    fn prepare(request: &OmniRequest, at: IpAddr, client: ZonedAddress) -> Result<Self, Refusal> {
+    fn prepare(request: &OmniRequest, at: ZonedAddress, client: ZonedAddress) -> Result<Self, Refusal> {
         let transport = Transport::of_number(request.protocol).ok_or(Errno::PROTONOSUPPORT)?;
         let direction = Direction::of_number(request.direction);
         let connects = request.flags & flag::CONNECT_TEST != 0;
@@ -301,20 +301,18 @@ impl End {
         }
         let domain = if ipv6 { Domain::IPV6 } else { Domain::IPV4 };
         let socket = settings.open(domain, transport)?;
-        // The address that the client has reached already, where its data comes to the same.
-        let same_family = at.is_ipv6() == ipv6;
-        let address = request.server_address.or(same_family.then_some(at));
-        let any = any_of(if ipv6 { IpAddr::from([0; 16]) } else { IpAddr::from([0; 4]) });
+        let any = ZonedAddress::from(SocketAddr::new(any_of(if ipv6 { [0; 16].into() } else { [0; 4].into() }), 0));
         let port = u16::try_from(request.data_port).map_err(|_| Errno::INVAL)?;
-        let address = match address {
-            // Its link would be needed, too.
+        let address = match request.server_address {
+            // The address that the client has reached already, where its data comes to the same; with its link, where it has one.
+            None if at.is_ipv6() == ipv6 => at,
+            Some(address) if address == at.ip() => at,
+            // Another link would be needed, too.
             Some(IpAddr::V6(address)) if address.is_unicast_link_local() => any,
-            Some(address) => address,
+            Some(address) => SocketAddr::new(address, 0).into(),
             None => any,
         };
-        if transport.is_datagram() || port != 0 || !address.is_unspecified() {
-            bind_or(&socket, SocketAddr::new(address, port), transport)?;
-        }
+        bind_or(&socket, address.at(port), transport)?;
         if !transport.is_datagram() {
             if request.flags & flag::FASTOPEN != 0 {
                 rig_sys::socket::set_fast_open(&socket, BACKLOG as u16)?;

@@ -3,9 +3,8 @@ use crate::netperf::recorded::exchanges;
 
 fn prepare(request: &OmniRequest) -> Result<OmniResponse, i32> {
     let local = IpAddr::from([127, 0, 0, 1]);
-    End::prepare(request, local, std::net::SocketAddr::new(local, 0).into())
-        .map(|end| end.response)
-        .map_err(|Refusal(errno)| errno)
+    let local = std::net::SocketAddr::new(local, 0).into();
+    End::prepare(request, local, local).map(|end| end.response).map_err(|Refusal(errno)| errno)
 }
 
 #[test]
