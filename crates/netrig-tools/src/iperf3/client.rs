@@ -4,12 +4,14 @@ use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use rig_load::driver::Cancel;
-use rig_sys::clock::monotonic_ns;
+use rig_sys::clock::{self, monotonic_ns};
 use rig_sys::socket::{self, Buffer};
 use rustix::event::{PollFd, PollFlags};
 use socket2::Socket;
 
+use super::authentication::Credentials;
 use super::console::Console;
 use super::control::{ClientEvent, ClientSession};
 use super::error::{Code, TestError, WithCode};
@@ -24,7 +26,9 @@ use super::wire::{Cookie, Results, State, cookie, framed, parameters, results, w
 /// How long a server may take to open a stream over UDP.
 const WORD_TIMEOUT_NS: u64 = 30 * SECOND_NS;
 /// After which the word that opens it is said again.
-const WORD_AGAIN: Duration = Duration::from_secs(1);
+const WORD_AGAIN_NS: u64 = SECOND_NS;
+/// After a word that nobody listened to.
+const REFUSED_PAUSE: Duration = Duration::from_millis(200);
 /// Datagrams that may overtake the answer.
 const EARLY_DATAGRAMS: usize = 64;
 /// Between two looks at how much has been moved, where that ends the test.
@@ -59,6 +63,7 @@ struct Schedule {
 /// One run of a client.
 struct Client<'a> {
     settings: &'a Settings,
+    credentials: Option<&'a Credentials>,
     test: TestSettings,
     report: &'a mut Report,
     cancel: &'a Cancel,
@@ -90,16 +95,17 @@ pub struct Outcome {
 }
 
 /// Runs a test, and reports it but for what [`Report::finish`] says.
-pub fn run(settings: &Settings, report: &mut Report, cancel: &Cancel) -> Outcome {
+pub fn run(settings: &Settings, credentials: Option<&Credentials>, report: &mut Report, cancel: &Cancel) -> Outcome {
     let mut test = settings.test.clone();
     report.greet();
-    let dialed = dial(&settings.host, &settings.network).and_then(|(control, server)| {
+    let dialed = dial(&settings.host, &settings.network, cancel).and_then(|(control, server)| {
         let cookie = cookie().map_err(|error| TestError::with(Code::SEND_COOKIE, error.to_string()))?;
         (&control).write_all(&cookie).or_code(Code::SEND_COOKIE)?;
         Ok((control, server, cookie))
     });
     let (control, server, cookie) = match dialed {
         Ok(dialed) => dialed,
+        Err(_) if cancel.is_cancelled() => return Outcome { test, ending: Ok(Ending::Interrupted) },
         Err(trouble) => return Outcome { test, ending: Err(trouble) },
     };
     let mss = control.tcp_mss().unwrap_or(0);
@@ -109,6 +115,7 @@ pub fn run(settings: &Settings, report: &mut Report, cancel: &Cancel) -> Outcome
     }
     let mut client = Client {
         settings,
+        credentials,
         test,
         report,
         cancel,
@@ -164,8 +171,11 @@ impl Client<'_> {
             }
             wait(&mut fds, deadline_ns).or_code(Code::RECEIVE_MESSAGE)?;
             let (heard, news) = (!fds[0].revents().is_empty(), fds.get(2).is_some_and(|fd| !fd.revents().is_empty()));
-            if heard && self.listen()? {
-                return Ok(Ending::Completed);
+            match if heard { self.listen() } else { Ok(false) } {
+                Ok(true) => return Ok(Ending::Completed),
+                // The loop sees to it.
+                Err(_) if self.cancel.is_cancelled() => continue,
+                other => drop(other?),
             }
             if news && let Some(load) = &self.load {
                 load.clear();
@@ -213,6 +223,8 @@ impl Client<'_> {
         while let Some(event) = self.session.next_event()? {
             match event {
                 ClientEvent::SendParameters => {
+                    let token = self.credentials.map(|credentials| credentials.token(Timestamp::now()));
+                    self.test.auth_token = token.transpose()?;
                     let parameters = parameters(&self.test);
                     self.report.debug("send_parameters", &parameters);
                     self.say(&framed(&parameters))?;
@@ -271,7 +283,7 @@ impl Client<'_> {
             };
             let socket = match self.test.protocol {
                 Protocol::Tcp => {
-                    let socket = connect_stream(self.server, &self.test, &self.settings.network, port)?;
+                    let socket = connect_stream(self.server, &self.test, &self.settings.network, port, self.cancel)?;
                     (&socket).write_all(&self.cookie).or_code(Code::SEND_COOKIE)?;
                     socket
                 }
@@ -297,10 +309,11 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Opens a stream over UDP: says the word until it is answered.
+    /// Opens a stream over UDP: says the word until it is answered. A server that goes on has all streams, also where the answer was lost.
     fn open_by_word(&self, socket: &Socket) -> Result<(), TestError> {
         let give_up_ns = monotonic_ns() + WORD_TIMEOUT_NS;
-        socket.set_read_timeout(Some(WORD_AGAIN)).or_code(Code::STREAM_CONNECT)?;
+        socket.set_nonblocking(true).or_code(Code::STREAM_CONNECT)?;
+        let opened = || socket.set_nonblocking(false).or_code(Code::STREAM_CONNECT);
         let mut answer = vec![0; 64];
         let (mut early, mut refused) = (0, 0);
         while monotonic_ns() < give_up_ns && !self.cancel.is_cancelled() {
@@ -310,17 +323,27 @@ impl Client<'_> {
                     return Err(TestError::system(Code::STREAM_WRITE, &error));
                 }
             }
-            loop {
+            let again_ns = monotonic_ns() + WORD_AGAIN_NS;
+            while monotonic_ns() < again_ns && !self.cancel.is_cancelled() {
+                let mut fds = [
+                    PollFd::new(socket, PollFlags::IN),
+                    PollFd::new(&self.control, PollFlags::IN),
+                    PollFd::new(self.cancel, PollFlags::IN),
+                ];
+                wait(&mut fds, Some(again_ns)).or_code(Code::STREAM_READ)?;
+                let server_goes_on = !fds[1].revents().is_empty();
                 match (&*socket).read(&mut answer) {
-                    Ok(length) if words::is_reply(&answer[..length]) => {
-                        return socket.set_read_timeout(None).or_code(Code::STREAM_CONNECT);
-                    }
+                    Ok(length) if words::is_reply(&answer[..length]) => return opened(),
                     Ok(_) if early < EARLY_DATAGRAMS => early += 1,
                     Ok(_) => return Err(TestError::with(Code::STREAM_READ, "no answer to the word that opens it")),
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        if server_goes_on {
+                            return opened();
+                        }
+                    }
                     Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && refused < 20 => {
                         refused += 1;
-                        std::thread::sleep(WORD_AGAIN / 5);
+                        clock::sleep_until(clock::monotonic_after(REFUSED_PAUSE));
                         break;
                     }
                     Err(error) => return Err(TestError::system(Code::STREAM_READ, &error)),

@@ -13,6 +13,9 @@ use super::error::{Code, TestError};
 use super::json::{Json, object};
 use super::settings::{OutputSettings, Role};
 
+/// What is kept of what is printed for a client: tests without an end print without an end.
+const MOST_CAPTURED: usize = 16 << 20;
+
 /// The output of one test, or of a server between tests.
 #[derive(Debug, Clone)]
 pub struct Console {
@@ -86,7 +89,13 @@ impl Console {
         let text = format!("{}{title}{text}", self.stamp());
         self.write(&text);
         if let Some(captured) = &self.captured {
-            lock(captured).push_str(&text);
+            let mut captured = lock(captured);
+            if captured.len() < MOST_CAPTURED {
+                captured.push_str(&text);
+                if captured.len() >= MOST_CAPTURED {
+                    captured.push_str("... what follows is left out: it is more than 16 MiB\n");
+                }
+            }
         }
     }
 

@@ -55,6 +55,7 @@ codes! {
     RECEIVE_TIMEOUT_SENDING = 32, "client receive timeout is valid only in receiving mode";
     SEND_TIMEOUT = 33, "send timeout value is incorrect or not in range";
     FILE_OVER_UDP = 34, "cannot transfer file using UDP";
+    USERS_FILE = 35, "cannot access authorized users file";
     KEEPALIVE = 36, "control connection Keepalive period should be larger than the full retry period (interval * count)";
     MAX_DURATION = 37, "client's requested duration exceeds the server's maximum permitted limit";
     UNIT = 38, "invalid unit value or suffix";

@@ -4,6 +4,7 @@
 //! versions 3.12 to 3.21. What
 //! both ends say is decided in [`control`] without I/O, and what is printed in `text` and `record` from figures alone.
 
+mod authentication;
 mod client;
 mod console;
 pub mod control;
@@ -34,11 +35,12 @@ use rig_cli::streams;
 use rig_load::driver::Cancel;
 use rig_sys::cpu;
 
+use self::authentication::{Authorizer, Credentials};
 use self::client::{Ending, Outcome};
 use self::console::Console;
 use self::error::{Code, TestError};
-use self::options::{Parsed, SHORT_USAGE};
-use self::report::{Report, SHOWN_VERSION, system_info};
+use self::options::{OptionError, Parsed, SHORT_USAGE};
+use self::report::{FEATURES, Report, SHOWN_VERSION, system_info};
 use self::settings::{Role, Settings};
 
 pub use self::options::help;
@@ -59,10 +61,20 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
         Ok(Parsed::Run(settings)) => *settings,
         Ok(Parsed::Help) => return streams::print(&help()).map(|()| Exit::Done),
         Ok(Parsed::Version) => {
-            streams::print(&format!("{SHOWN_VERSION}\n{}\n", system_info()))?;
+            streams::print(&format!("{SHOWN_VERSION}\n{}\n{FEATURES}\n", system_info()))?;
             return Ok(Exit::Done);
         }
         Err(error) => {
+            streams::note(format_args!("iperf3: {error}\n\n{}", SHORT_USAGE.trim_end()));
+            return Ok(FAILED);
+        }
+    };
+    let authentication = Credentials::read(&settings.authentication)
+        .and_then(|credentials| Authorizer::read(&settings.authentication).map(|authorizer| (credentials, authorizer)));
+    let (credentials, authorizer) = match authentication {
+        Ok(both) => both,
+        Err(trouble) => {
+            let error = OptionError::from(trouble);
             streams::note(format_args!("iperf3: {error}\n\n{}", SHORT_USAGE.trim_end()));
             return Ok(FAILED);
         }
@@ -79,7 +91,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
             return Ok(FAILED);
         }
     };
-    let result = run(settings, &console);
+    let result = run(settings, credentials.as_ref(), authorizer, &console);
     if let Err(trouble) = result {
         console.error(&format!("error - {trouble}"));
         return Ok(FAILED);
@@ -111,7 +123,12 @@ impl Drop for PidFile {
     }
 }
 
-fn run(settings: Settings, console: &Console) -> Result<Exit, TestError> {
+fn run(
+    settings: Settings,
+    credentials: Option<&Credentials>,
+    authorizer: Option<Authorizer>,
+    console: &Console,
+) -> Result<Exit, TestError> {
     if let Some(cpu) = settings.affinity {
         cpu::set_affinity(&[cpu]).map_err(|error| TestError::with(Code::AFFINITY, error.to_string()))?;
     }
@@ -120,7 +137,7 @@ fn run(settings: Settings, console: &Console) -> Result<Exit, TestError> {
     match settings.role {
         Role::Client => {
             let mut report = Report::new(&settings, console.clone());
-            let Outcome { test, ending } = client::run(&settings, &mut report, &cancel);
+            let Outcome { test, ending } = client::run(&settings, credentials, &mut report, &cancel);
             match &ending {
                 Ok(Ending::Completed) => {}
                 Ok(Ending::Interrupted) => report.error("interrupt - the client has terminated"),
@@ -133,7 +150,7 @@ fn run(settings: Settings, console: &Console) -> Result<Exit, TestError> {
         }
         Role::Server => {
             let json = settings.output.json;
-            server::run(settings, console.clone(), &cancel)?;
+            server::run(settings, authorizer, console.clone(), &cancel)?;
             if cancel.is_cancelled() && !json {
                 console.error("interrupt - the server has terminated");
             }

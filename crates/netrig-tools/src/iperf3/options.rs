@@ -4,8 +4,9 @@ use rig_sys::socket::Dscp;
 
 use super::error::{Code, TestError};
 use super::settings::{
-    Family, Flow, KeepAlive, LONGEST_DATAGRAM, LONGEST_MESSAGE, MOST_STREAMS, MOST_WINDOW, NetworkSettings,
-    OutputSettings, Protocol, Role, SHORTEST_DATAGRAM, ServerSettings, Settings, TCP_LENGTH, TestSettings, UDP_RATE,
+    AuthenticationSettings, Family, Flow, KeepAlive, LONGEST_DATAGRAM, LONGEST_MESSAGE, MOST_STREAMS, MOST_WINDOW,
+    NetworkSettings, OutputSettings, Protocol, Role, SHORTEST_DATAGRAM, ServerSettings, Settings, TCP_LENGTH,
+    TestSettings, UDP_RATE,
 };
 use super::units::{self, Format};
 
@@ -62,8 +63,6 @@ const fn may(
 }
 
 const NO_SCTP: Scope = Scope::Refused("netrig has no streams over SCTP; TCP, MPTCP (-m) and UDP (-u) work");
-const NO_AUTH: Scope =
-    Scope::Refused("this build has no RSA authentication; restrict who may connect with a firewall, or -B");
 const NO_FILE: Scope = Scope::Refused("payload comes from memory; to move a file use another tool");
 
 /// Every option of iperf3 3.21, and `--one-at-a-time`, which is netrig's.
@@ -104,10 +103,16 @@ pub const TABLE: &[OptionSpec] = &[
     ),
     with("server-max-duration", None, "S", Scope::Server, "refuse tests that are longer"),
     with("idle-timeout", None, "S", Scope::Server, "begin anew (with -1: end) after so long without a client"),
-    with("rsa-private-key-path", None, "FILE", NO_AUTH, "authentication"),
-    with("authorized-users-path", None, "FILE", NO_AUTH, "authentication"),
-    with("time-skew-threshold", None, "S", NO_AUTH, "authentication"),
-    flag("use-pkcs1-padding", None, NO_AUTH, "authentication"),
+    with(
+        "rsa-private-key-path",
+        None,
+        "FILE",
+        Scope::Server,
+        "let only users test who show their password, encrypted for it",
+    ),
+    with("authorized-users-path", None, "FILE", Scope::Server, "these users: lines of NAME,SHA-256 of {NAME}PASSWORD"),
+    with("time-skew-threshold", None, "S", Scope::Server, "what their clocks may differ by, 10"),
+    flag("use-pkcs1-padding", None, Scope::Both, "encrypt as versions before 3.17 do; both ends alike"),
     flag("udp", Some('u'), Scope::Client, "UDP in the place of TCP"),
     with("connect-timeout", None, "MS", Scope::Client, "give up when the server does not answer for so long"),
     with(
@@ -150,8 +155,14 @@ pub const TABLE: &[OptionSpec] = &[
     flag("sctp", None, NO_SCTP, "SCTP"),
     with("xbind", Some('X'), "NAME", NO_SCTP, "SCTP"),
     with("nstreams", None, "N", NO_SCTP, "SCTP"),
-    with("username", None, "NAME", NO_AUTH, "authentication"),
-    with("rsa-public-key-path", None, "FILE", NO_AUTH, "authentication"),
+    with(
+        "username",
+        None,
+        "NAME",
+        Scope::Client,
+        "a user of the server; the password is in IPERF3_PASSWORD, or asked for",
+    ),
+    with("rsa-public-key-path", None, "FILE", Scope::Client, "the server's public key, for the password"),
 ];
 
 /// Names that mean another.
@@ -319,6 +330,7 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
     };
     let mut network = NetworkSettings { port: 5201, receive_timeout_ms: 120_000, ..NetworkSettings::default() };
     let mut server = ServerSettings { limit_interval: 5.0, ..ServerSettings::default() };
+    let mut authentication = AuthenticationSettings::default();
     let (mut interval, mut affinity, mut pid_file) = (1.0, None, None);
     let (mut rate, mut time, mut length, mut receive_timeout) = (None, None, 0, false);
     let mut warnings = Vec::new();
@@ -393,6 +405,12 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
             }
             "server-max-duration" => server.max_duration = number(value, 0, 86_400, Code::DURATION)?,
             "idle-timeout" => server.idle_timeout = Some(number(value, 1, 86_400, Code::IDLE_TIMEOUT)?),
+            "rsa-private-key-path" => authentication.private_key = Some(value.to_owned()),
+            "authorized-users-path" => authentication.users = Some(value.to_owned()),
+            "time-skew-threshold" => authentication.skew = Some(number(value, 1, i32::MAX.into(), Code::SKEW)?),
+            "use-pkcs1-padding" => authentication.pkcs1_padding = true,
+            "username" => authentication.username = Some(value.to_owned()),
+            "rsa-public-key-path" => authentication.public_key = Some(value.to_owned()),
             "udp" => test.protocol = Protocol::Udp,
             "connect-timeout" => network.connect_timeout_ms = Some(units::size(value)?),
             "bitrate" => {
@@ -471,6 +489,21 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
         return Err(Code::END_CONDITIONS.into());
     }
     test.time = time.unwrap_or(if test.bytes != 0 || test.blocks != 0 { 0 } else { 10 });
+    let [over_tcp, over_udp] = [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp)];
+    for (given, option, (name, needed)) in [
+        (test.zerocopy, "--zerocopy", over_tcp),
+        (test.congestion.is_some(), "--congestion", over_tcp),
+        (test.mss != 0, "--set-mss", over_tcp),
+        (test.no_delay, "--no-delay", over_tcp),
+        (test.mptcp, "--mptcp", over_tcp),
+        (test.udp_counters_64bit, "--udp-counters-64bit", over_udp),
+        (test.gsro, "--gsro", over_udp),
+        (test.dont_fragment, "--dont-fragment", over_udp),
+    ] {
+        if given && test.protocol != needed {
+            warnings.push(format!("{option} has a meaning over {name} only"));
+        }
+    }
     if output.json && output.format != Format::Adaptive {
         warnings.push("Report format (-f) flag ignored with JSON output (-J)".to_owned());
     }
@@ -484,6 +517,7 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
         output,
         network,
         server,
+        authentication,
         interval,
         affinity,
         pid_file,

@@ -18,12 +18,19 @@ use super::wire::{Cookie, ServerOutput, cookie_text};
 /// The version as it is printed: that of the original whose options and layout these are, and this program's.
 pub const SHOWN_VERSION: &str = concat!("iperf 3.21 (netrig ", env!("CARGO_PKG_VERSION"), ")");
 
+/// What scripts look for in what `-v` prints, in the original's words for it.
+pub const FEATURES: &str = "Optional features available: CPU affinity setting, IPv6 flow label, TCP congestion algorithm setting, \
+    sendfile / zerocopy, socket pacing, authentication, bind to device, support IPv4 don't fragment, POSIX threads, GSO/GRO support";
+
 /// The kernel's name, host, release, version and machine.
 pub fn system_info() -> String {
     let system = rustix::system::uname();
     let parts = [system.sysname(), system.nodename(), system.release(), system.version(), system.machine()];
     parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
 }
+
+/// What a server keeps for its client with `--json-stream`, each of some 300 bytes.
+const MOST_STREAM_INTERVALS: usize = 50_000;
 
 /// What a JSON report has so far.
 #[derive(Debug, Clone)]
@@ -97,6 +104,15 @@ impl Report {
     pub fn verbose(&self, text: &str) {
         if self.objects.is_none() && self.output.verbose {
             self.line(text);
+        }
+    }
+
+    /// A line for the server's operator, also where what it prints is JSON.
+    pub fn note(&self, text: &str) {
+        if self.objects.is_none() {
+            self.line(text);
+        } else {
+            streams::note(format_args!("{}", text.trim_end()));
         }
     }
 
@@ -216,7 +232,9 @@ impl Report {
                     self.console.event("interval", interval.clone());
                 }
                 // A stream that goes on for days need not be held.
-                let wanted = self.role == Role::Server && test.get_server_output;
+                let wanted = self.role == Role::Server
+                    && test.get_server_output
+                    && (objects.intervals.len() + 1).saturating_mul(streams.len()) <= MOST_STREAM_INTERVALS;
                 if !self.output.json_stream || self.output.json_full || wanted {
                     objects.intervals.push(interval);
                 }

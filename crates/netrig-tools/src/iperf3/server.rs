@@ -13,6 +13,7 @@ use rig_sys::clock::{self, monotonic_ns};
 use rustix::event::{PollFd, PollFlags};
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
+use super::authentication::Authorizer;
 use super::console::Console;
 use super::control::Greeting;
 use super::error::{Code, TestError, WithCode};
@@ -37,6 +38,8 @@ const KEEP_ALIVE: KeepAlive = KeepAlive { idle: 5, interval: 2, count: 3 };
 /// A connection whose cookie is not whole.
 struct Newcomer {
     socket: Socket,
+    /// How many were accepted before it.
+    order: u64,
     greeting: Greeting,
     until_ns: u64,
 }
@@ -53,6 +56,8 @@ struct SessionHandle {
     expects: Option<Protocol>,
     /// Words from its client's address are its.
     has_turn: bool,
+    /// Whose words have opened streams.
+    opened: Vec<SocketAddr>,
 }
 
 impl SessionHandle {
@@ -65,6 +70,7 @@ impl SessionHandle {
 
 struct Server {
     settings: Arc<Settings>,
+    authorizer: Option<Arc<Authorizer>>,
     console: Console,
     cancel: Cancel,
     listener: Socket,
@@ -77,6 +83,9 @@ struct Server {
     tell: Sender<FromSession>,
     told: Receiver<FromSession>,
     next_id: u64,
+    accepted: u64,
+    /// The one test of a server that makes one has been made.
+    is_done: bool,
     idle_since_ns: u64,
     tests: u64,
 }
@@ -85,7 +94,12 @@ struct Server {
 ///
 /// # Errors
 /// When the port cannot be had, or waiting fails.
-pub fn run(settings: Settings, console: Console, cancel: &Cancel) -> Result<(), TestError> {
+pub fn run(
+    settings: Settings,
+    authorizer: Option<Authorizer>,
+    console: Console,
+    cancel: &Cancel,
+) -> Result<(), TestError> {
     rig_sys::process::raise_file_limit();
     rig_sys::socket::ignore_sigpipe();
     if !settings.output.json && settings.output.verbose {
@@ -97,6 +111,7 @@ pub fn run(settings: Settings, console: Console, cancel: &Cancel) -> Result<(), 
     let (tell, told) = channel();
     let mut server = Server {
         settings: Arc::new(settings),
+        authorizer: authorizer.map(Arc::new),
         console,
         cancel: cancel.clone(),
         listener,
@@ -108,6 +123,8 @@ pub fn run(settings: Settings, console: Console, cancel: &Cancel) -> Result<(), 
         tell,
         told,
         next_id: 0,
+        accepted: 0,
+        is_done: false,
         idle_since_ns: monotonic_ns(),
         tests: 0,
     };
@@ -155,14 +172,13 @@ impl Server {
                 return Ok(());
             }
             self.bell.silence();
-            while let Ok(message) = self.told.try_recv() {
-                if self.hear(message) {
-                    return Ok(());
-                }
-            }
+            self.hear_all();
             self.accept();
             self.greet();
             self.read_words();
+            if self.is_done {
+                return Ok(());
+            }
             if self.is_idle_for_too_long() && self.settings.server.one_off {
                 return Ok(());
             }
@@ -203,6 +219,8 @@ impl Server {
                 }
             };
             let until_ns = monotonic_ns() + GREETING_NS;
+            // A session has said that it takes streams before its client knew.
+            self.hear_all();
             let takes_streams = self.sessions.iter().any(|session| session.expects == Some(Protocol::Tcp));
             if self.one_at_a_time() && !self.sessions.is_empty() && !takes_streams {
                 deny(&socket);
@@ -214,7 +232,13 @@ impl Server {
             if self.newcomers.len() >= MOST_GREETINGS {
                 self.newcomers.pop_front();
             }
-            self.newcomers.push_back(Newcomer { socket, greeting: Greeting::default(), until_ns });
+            self.newcomers.push_back(Newcomer {
+                socket,
+                order: self.accepted,
+                greeting: Greeting::default(),
+                until_ns,
+            });
+            self.accepted += 1;
         }
     }
 
@@ -225,7 +249,7 @@ impl Server {
             let mut bytes = vec![0; newcomer.greeting.missing()];
             match (&newcomer.socket).read(&mut bytes) {
                 Ok(length) if length > 0 => match newcomer.greeting.push(&bytes[..length]) {
-                    Some(cookie) => self.admit(newcomer.socket, cookie),
+                    Some(cookie) => self.admit(newcomer.socket, newcomer.order, cookie),
                     None => self.newcomers.push_back(newcomer),
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && now_ns < newcomer.until_ns => {
@@ -238,10 +262,10 @@ impl Server {
     }
 
     /// A connection that has said its cookie: a stream of a test, or a new test.
-    fn admit(&mut self, socket: Socket, cookie: Cookie) {
+    fn admit(&mut self, socket: Socket, order: u64, cookie: Cookie) {
         if let Some(session) = self.sessions.iter().find(|session| session.cookie == cookie) {
             match session.expects {
-                Some(Protocol::Tcp) => session.tell(ToSession::Stream(socket)),
+                Some(Protocol::Tcp) => session.tell(ToSession::Stream(socket, order)),
                 _ => deny(&socket),
             }
             return;
@@ -273,6 +297,7 @@ impl Server {
         let parts = SessionParts {
             id,
             settings: self.settings.clone(),
+            authorizer: self.authorizer.clone(),
             console: self.console.clone(),
             cancel: self.cancel.clone(),
             control,
@@ -287,13 +312,29 @@ impl Server {
         let thread = std::thread::Builder::new().name("test".into()).spawn(move || session::run(parts));
         let thread = thread.or_code(Code::ACCEPT)?;
         let home = home(peer);
-        let handle = SessionHandle { id, cookie, home, orders, bell, thread, expects: None, has_turn: false };
+        let handle = SessionHandle {
+            id,
+            cookie,
+            home,
+            orders,
+            bell,
+            thread,
+            expects: None,
+            has_turn: false,
+            opened: Vec::new(),
+        };
         self.sessions.push(handle);
         Ok(())
     }
 
-    /// What a session says. True when the server is done.
-    fn hear(&mut self, message: FromSession) -> bool {
+    fn hear_all(&mut self) {
+        while let Ok(message) = self.told.try_recv() {
+            self.hear(message);
+        }
+    }
+
+    /// What a session says.
+    fn hear(&mut self, message: FromSession) {
         match message {
             FromSession::Expects(id, protocol) => {
                 if let Some(session) = self.sessions.iter_mut().find(|session| session.id == id) {
@@ -305,19 +346,19 @@ impl Server {
                     (session.expects, session.has_turn) = (None, false);
                 }
             }
-            FromSession::Over(id) => {
+            FromSession::Over(id, counts) => {
                 if let Some(at) = self.sessions.iter().position(|session| session.id == id) {
                     let _ = self.sessions.remove(at).thread.join();
                 }
                 self.idle_since_ns = monotonic_ns();
-                if self.settings.server.one_off {
-                    return true;
+                if self.settings.server.one_off && counts {
+                    self.is_done = true;
+                } else {
+                    self.announce();
                 }
-                self.announce();
             }
         }
         self.give_turns();
-        false
     }
 
     /// Lets each session that opens streams over UDP have its turn: words say nothing but where they come from, so that two
@@ -357,15 +398,21 @@ impl Server {
         let Some(listener) = &self.words else { return };
         let mut waiting = received(listener);
         while let Some((word, from)) = waiting.pop_front() {
-            let Some(session) = self.sessions.iter().find(|session| session.has_turn && session.home == home(from))
+            let Some(session) = self.sessions.iter_mut().find(|session| session.has_turn && session.home == home(from))
             else {
                 continue;
             };
+            // The same word again, which came before its stream had a socket of its own.
+            if session.opened.contains(&from) {
+                let _ = listener.send_to(&words::reply_to(&word), from);
+                continue;
+            }
             match stream_to(listener, from) {
                 Ok(socket) => {
                     // What came to it before it was connected is of others, or the same word again.
                     let others = received(&socket).into_iter().filter(|(_, other)| *other != from);
                     waiting.extend(others);
+                    session.opened.push(from);
                     session.tell(ToSession::Datagrams(socket.into(), word));
                 }
                 Err(error) => {

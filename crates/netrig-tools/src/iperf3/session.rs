@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use jiff::Timestamp;
 use rig_load::driver::Cancel;
 use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu;
@@ -13,6 +14,7 @@ use rig_sys::socket::{self, Buffer};
 use rustix::event::{PollFd, PollFlags};
 use socket2::Socket;
 
+use super::authentication::Authorizer;
 use super::console::Console;
 use super::control::{ServerEvent, ServerSession};
 use super::error::{Code, TestError, WithCode};
@@ -20,7 +22,7 @@ use super::figures::{Summary, stream_label};
 use super::load::{CpuUsage, Load, TestSocket, is_worth_showing};
 use super::report::Report;
 use super::settings::{Flow, Protocol, Settings, TestSettings};
-use super::sockets::{datagram_options, ends, stream_options};
+use super::sockets::{datagram_options, ends, host_text, stream_options};
 use super::wait::{EventFd, SECOND_NS, wait};
 use super::wire::{Cookie, Results, State, error_message, framed, parameters, results, words};
 
@@ -34,8 +36,8 @@ const GRACE: u64 = 40;
 /// What a session is told.
 #[derive(Debug)]
 pub enum ToSession {
-    /// A connection that began with the session's cookie.
-    Stream(Socket),
+    /// A connection that began with the session's cookie, and its place among all that were accepted.
+    Stream(Socket, u64),
     /// A socket that is connected to the sender of the word that opens a stream.
     Datagrams(Socket, [u8; 4]),
     /// Words from the client's address are this session's now.
@@ -51,17 +53,29 @@ pub enum FromSession {
     Expects(u64, Protocol),
     /// It has all its streams.
     Complete(u64),
-    /// Its thread ends. Whether that counts as the one test of a server that makes one.
-    Over(u64),
+    /// Its thread ends; whether that counts as the one test of a server that makes one.
+    Over(u64, bool),
 }
 
-/// Numbers in brackets that are in use.
-pub type Labels = Arc<Mutex<Vec<i32>>>;
+/// The streams of all tests.
+#[derive(Debug, Default)]
+pub struct StreamNumbers {
+    /// Numbers in brackets that are in use.
+    labels: Vec<i32>,
+    /// Streams that tests have asked for.
+    asked: u32,
+}
+
+pub type Labels = Arc<Mutex<StreamNumbers>>;
+
+/// Each has a thread.
+const MOST_STREAMS_OF_ALL: u32 = 4096;
 
 /// What a session needs.
 pub struct SessionParts {
     pub id: u64,
     pub settings: Arc<Settings>,
+    pub authorizer: Option<Arc<Authorizer>>,
     pub console: Console,
     pub cancel: Cancel,
     pub control: Socket,
@@ -107,6 +121,8 @@ struct Session {
     session: ServerSession,
     stage: Stage,
     deadline_ns: u64,
+    /// Connections by their place among all that were accepted, until all are there.
+    connections: Vec<(u64, Socket)>,
     sockets: Vec<TestSocket>,
     load: Option<Load>,
     schedule: Option<Schedule>,
@@ -146,14 +162,18 @@ struct SessionPlace {
     /// Those of all sessions, and those of this one among them.
     labels: Labels,
     own_labels: Vec<i32>,
+    asked: u32,
+    /// It counts as a test.
+    counts: bool,
 }
 
 impl Drop for SessionPlace {
     fn drop(&mut self) {
         let mut labels = self.labels.lock().unwrap_or_else(PoisonError::into_inner);
-        labels.retain(|label| !self.own_labels.contains(label));
+        labels.labels.retain(|label| !self.own_labels.contains(label));
+        labels.asked -= self.asked;
         drop(labels);
-        let _ = self.tell.send(FromSession::Over(self.id));
+        let _ = self.tell.send(FromSession::Over(self.id, self.counts));
         self.server_bell.ring();
     }
 }
@@ -166,6 +186,8 @@ pub fn run(parts: SessionParts) {
         server_bell: parts.server_bell.clone(),
         labels: parts.labels.clone(),
         own_labels: Vec::new(),
+        asked: 0,
+        counts: true,
     };
     let report = Report::new(&parts.settings, parts.console.clone());
     let mut session = Session {
@@ -174,6 +196,7 @@ pub fn run(parts: SessionParts) {
         session: ServerSession::default(),
         stage: Stage::Parameters,
         deadline_ns: monotonic_ns() + PARAMETERS_NS,
+        connections: Vec::new(),
         sockets: Vec::new(),
         load: None,
         schedule: None,
@@ -282,6 +305,7 @@ impl Session {
     fn take_parameters(&mut self, test: TestSettings) -> Result<(), Broken> {
         self.test = test;
         self.report.debug("get_parameters", &parameters(&self.test));
+        self.authorize()?;
         if self.test.get_server_output {
             self.report.capture();
         }
@@ -294,6 +318,14 @@ impl Session {
         let limit = server.bitrate_limit;
         if limit > 0 && rates.iter().any(|rate| self.test.total_rate(*rate) > limit) {
             return Err(Code::TOTAL_RATE.into());
+        }
+        {
+            let mut numbers = self.parts.labels.lock().unwrap_or_else(PoisonError::into_inner);
+            if numbers.asked + self.test.streams() > MOST_STREAMS_OF_ALL {
+                return Err(Code::ACCESS_DENIED.into());
+            }
+            numbers.asked += self.test.streams();
+            self.place.asked = self.test.streams();
         }
         if let Some(cpu) = self.test.server_affinity {
             // The threads of the load begin with it.
@@ -311,6 +343,22 @@ impl Session {
         }
     }
 
+    /// Where only users may test: whether the client is one.
+    fn authorize(&mut self) -> Result<(), Broken> {
+        let Some(authorizer) = &self.parts.authorizer else { return Ok(()) };
+        match authorizer.check(self.test.auth_token.as_deref(), Timestamp::now()) {
+            Ok(username) => self.report.verbose(&format!("Authentication succeeded for user '{username}'\n")),
+            Err(refusal) => {
+                // A server that makes one test goes on waiting for it.
+                self.place.counts = false;
+                let host = host_text(self.parts.peer);
+                self.report.note(&format!("Authentication failed for the client at {host}: {refusal}\n"));
+                return Err(Code::AUTHORIZATION.into());
+            }
+        }
+        Ok(())
+    }
+
     fn open_for_streams(&mut self) -> Result<(), Broken> {
         self.stage(Stage::Streams);
         Ok(self.say(&[State::CreateStreams.byte()])?)
@@ -319,11 +367,20 @@ impl Session {
     fn obey(&mut self, order: ToSession) -> Result<(), Broken> {
         match order {
             ToSession::Turn if self.stage == Stage::Turn => self.open_for_streams()?,
-            ToSession::Stream(socket) if self.stage == Stage::Streams => {
+            ToSession::Stream(socket, order) if self.stage == Stage::Streams => {
                 let (_, peer) = ends(&socket).or_code(Code::STREAM_ACCEPT)?;
                 stream_options(&socket, peer, &self.test, &self.parts.settings.network, true)?;
                 socket.set_nonblocking(false).or_code(Code::STREAM_ACCEPT)?;
-                self.add_stream(socket)?;
+                // Each stream may take as long as the first.
+                self.deadline_ns = monotonic_ns() + PATIENCE_NS;
+                self.connections.push((order, socket));
+                if self.connections.len() == self.test.streams() as usize {
+                    // The client has opened them one after the other, whichever cookie came first.
+                    self.connections.sort_by_key(|(order, _)| *order);
+                    for (_, socket) in std::mem::take(&mut self.connections) {
+                        self.add_stream(socket)?;
+                    }
+                }
             }
             ToSession::Datagrams(socket, word) if self.stage == Stage::Streams => {
                 let (_, peer) = ends(&socket).or_code(Code::STREAM_ACCEPT)?;
@@ -334,7 +391,7 @@ impl Session {
             }
             ToSession::NoPort(trouble) => return Err(trouble.into()),
             // What comes too late is closed.
-            ToSession::Turn | ToSession::Stream(_) | ToSession::Datagrams(..) => {}
+            ToSession::Turn | ToSession::Stream(..) | ToSession::Datagrams(..) => {}
         }
         Ok(())
     }
@@ -361,9 +418,9 @@ impl Session {
 
     fn label(&mut self) -> i32 {
         let mut labels = self.parts.labels.lock().unwrap_or_else(PoisonError::into_inner);
-        let free = (0..).map(stream_label).find(|label| !labels.contains(label));
+        let free = (0..).map(stream_label).find(|label| !labels.labels.contains(label));
         let label = free.unwrap_or(5);
-        labels.push(label);
+        labels.labels.push(label);
         self.place.own_labels.push(label);
         label
     }

@@ -65,6 +65,8 @@ pub struct TestSettings {
     pub dont_fragment: bool,
     pub get_server_output: bool,
     pub server_affinity: Option<u32>,
+    /// What shows the server who the client is.
+    pub auth_token: Option<String>,
     pub title: Option<String>,
     pub extra_data: Option<String>,
 }
@@ -111,6 +113,7 @@ impl Default for TestSettings {
             dont_fragment: false,
             get_server_output: false,
             server_affinity: None,
+            auth_token: None,
             title: None,
             extra_data: None,
         }
@@ -204,6 +207,20 @@ pub struct ServerSettings {
     pub idle_timeout: Option<u32>,
 }
 
+/// What either end's options name of who may test.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuthenticationSettings {
+    pub username: Option<String>,
+    /// Files: of the client the server's public key, of the server its private key and its users.
+    pub public_key: Option<String>,
+    pub private_key: Option<String>,
+    pub users: Option<String>,
+    /// Seconds.
+    pub skew: Option<i64>,
+    /// As versions before 3.17 have it.
+    pub pkcs1_padding: bool,
+}
+
 /// A whole command line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
@@ -214,6 +231,7 @@ pub struct Settings {
     pub output: OutputSettings,
     pub network: NetworkSettings,
     pub server: ServerSettings,
+    pub authentication: AuthenticationSettings,
     /// Seconds; 0 for none.
     pub interval: f64,
     pub affinity: Option<u32>,

@@ -4,13 +4,17 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
+use rig_load::driver::Cancel;
+use rig_sys::clock::monotonic_ns;
 use rig_sys::socket::{self, Buffer, NamedAddress, ZonedAddress, resolve};
+use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use socket2::{Domain, Protocol as SocketProtocol, SockAddr, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol as SocketProtocol, Socket, TcpKeepalive, Type};
 
 use super::console::Console;
 use super::error::{Code, TestError, WithCode};
 use super::settings::{Family, NetworkSettings, Protocol, TestSettings};
+use super::wait::wait;
 
 /// A datagram's buffer has room for this beside the datagram.
 const EXTRA: u32 = 1024;
@@ -64,28 +68,43 @@ fn with_what(code: Code, error: &io::Error, what: &str) -> TestError {
     TestError { detail, ..trouble }
 }
 
+/// Connects until the kernel gives up, `limit_ns` have passed, or a signal has come.
+fn connect(socket: &Socket, to: SocketAddr, limit_ns: Option<u64>, cancel: &Cancel) -> io::Result<()> {
+    socket.set_nonblocking(true)?;
+    if let Err(error) = socket.connect(&to.into()) {
+        if Errno::from_io_error(&error) != Some(Errno::INPROGRESS) {
+            return Err(error);
+        }
+        let deadline_ns = limit_ns.map(|ns| monotonic_ns().saturating_add(ns));
+        let mut fds = [PollFd::new(socket, PollFlags::OUT), PollFd::new(cancel, PollFlags::IN)];
+        wait(&mut fds, deadline_ns)?;
+        let is_over = !fds[0].revents().is_empty();
+        if cancel.is_cancelled() {
+            return Err(Errno::INTR.into());
+        }
+        if !is_over {
+            return Err(Errno::TIMEDOUT.into());
+        }
+        if let Some(error) = socket.take_error()? {
+            return Err(error);
+        }
+    }
+    socket.set_nonblocking(false)
+}
+
 /// The control connection to a server, by the first of its addresses that answers.
 ///
 /// # Errors
 /// What the last one said.
-pub fn dial(host: &str, network: &NetworkSettings) -> Result<(Socket, SocketAddr), TestError> {
+pub fn dial(host: &str, network: &NetworkSettings, cancel: &Cancel) -> Result<(Socket, SocketAddr), TestError> {
     let mut trouble = TestError::from(Code::CONNECT);
     for address in addresses(host, network.family, Code::CONNECT)? {
         let to = address.at(network.port);
         let connect = || -> Result<Socket, TestError> {
             let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).or_code(Code::CONNECT)?;
             bind_source(&socket, to, network, None, Code::CONNECT)?;
-            let to = SockAddr::from(to);
-            match network.connect_timeout_ms {
-                Some(ms) => socket.connect_timeout(&to, Duration::from_millis(ms.max(1))).map_err(|error| {
-                    match error.kind() {
-                        // std's words for it have no number.
-                        io::ErrorKind::TimedOut => TestError::with(Code::CONNECT, "Operation timed out"),
-                        _ => TestError::system(Code::CONNECT, &error),
-                    }
-                })?,
-                None => socket.connect(&to).or_code(Code::CONNECT)?,
-            }
+            let limit_ns = network.connect_timeout_ms.map(|ms| ms.max(1).saturating_mul(1_000_000));
+            connect(&socket, to, limit_ns, cancel).or_code(Code::CONNECT)?;
             Ok(socket)
         };
         match connect() {
@@ -93,6 +112,7 @@ pub fn dial(host: &str, network: &NetworkSettings) -> Result<(Socket, SocketAddr
                 control_options(&socket, network)?;
                 return Ok((socket, to));
             }
+            Err(error) if cancel.is_cancelled() => return Err(error),
             Err(error) => trouble = error,
         }
     }
@@ -225,6 +245,7 @@ pub fn connect_stream(
     test: &TestSettings,
     network: &NetworkSettings,
     port: Option<u16>,
+    cancel: &Cancel,
 ) -> Result<Socket, TestError> {
     let protocol = test.mptcp.then_some(SocketProtocol::MPTCP);
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, protocol).or_code(Code::STREAM_CONNECT)?;
@@ -234,7 +255,7 @@ pub fn connect_stream(
     }
     stream_options(&socket, to, test, network, false)?;
     let to = labelled(&socket, to, test.flow_label)?;
-    socket.connect(&to.into()).or_code(Code::STREAM_CONNECT)?;
+    connect(&socket, to, None, cancel).or_code(Code::STREAM_CONNECT)?;
     Ok(socket)
 }
 

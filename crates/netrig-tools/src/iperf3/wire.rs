@@ -166,6 +166,9 @@ pub fn parameters(test: &TestSettings) -> Json {
             json.add(name, 1);
         }
     }
+    if let Some(token) = &test.auth_token {
+        json.add("authtoken", token.as_str());
+    }
     json.add("client_version", VERSION);
     json
 }
@@ -229,6 +232,7 @@ pub fn read_parameters(json: &Json) -> Result<TestSettings, TestError> {
         dont_fragment: on("dont_fragment"),
         get_server_output: on("get_server_output"),
         server_affinity: u32::try_from(affinity).ok(),
+        auth_token: text("authtoken"),
         title: text("title"),
         extra_data: text("extra_data"),
     })

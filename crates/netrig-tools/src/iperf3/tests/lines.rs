@@ -63,7 +63,16 @@ fn each_option_sets_what_it_says() {
     );
     assert_eq!(all.network.keep_alive, Some(KeepAlive { idle: 10, interval: 2, count: 3 }));
     assert_eq!((test.bytes, test.time, test.length), (1 << 30, 0, 64 << 10));
-    assert_eq!(all.warnings.len(), 2, "-f and -V beside -J: {:?}", all.warnings);
+    assert_eq!(all.warnings.len(), 5, "-f and -V beside -J, and what only UDP has: {:?}", all.warnings);
+    let user = settings("-c h --username mario --rsa-public-key-path key --use-pkcs1-padding").authentication;
+    assert_eq!((user.username.as_deref(), user.public_key.as_deref()), (Some("mario"), Some("key")));
+    assert!(user.pkcs1_padding);
+    let users =
+        settings("-s --rsa-private-key-path key --authorized-users-path users --time-skew-threshold 3").authentication;
+    assert_eq!((users.private_key.as_deref(), users.users.as_deref()), (Some("key"), Some("users")));
+    assert_eq!((users.skew, users.pkcs1_padding), (Some(3), false));
+    let over_udp = settings("-c h -u -Z -C bbr -M 1000 -N").warnings;
+    assert_eq!(over_udp.len(), 4, "{over_udp:?}");
     let server = settings("-sD1p5002 --server-bitrate-limit 1G/10 --server-max-duration 30 --idle-timeout 9 -I pid -4");
     assert!(server.server.daemon && server.server.one_off);
     assert_eq!((server.server.bitrate_limit, server.server.limit_interval), (1_000_000_000, 10.0));

@@ -1,5 +1,6 @@
 //! `netrig iperf3`: client and server against each other, and, where it is on PATH, against the original. All traffic is on loopback.
 
+mod authenticated;
 mod original;
 mod own;
 mod peers;

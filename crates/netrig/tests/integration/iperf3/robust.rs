@@ -179,3 +179,50 @@ fn a_killed_client_frees_its_place_and_a_stopped_server_says_so() {
     let log = std::fs::read_to_string(home.path().join("log")).unwrap();
     assert!(log.contains("iperf3: error - the server has terminated"), "{log}");
 }
+
+/// Streams have their places by who connected first, whichever cookie arrives first: with `--bidir` a server would send over the wrong one.
+#[test]
+fn streams_are_in_the_order_of_their_connections() {
+    let home = tempfile::tempdir().unwrap();
+    let server = serve(&Peer::Netrig, "", home.path());
+    let mut control = connected(server.port);
+    control.write_all(&COOKIE).unwrap();
+    control
+        .write_all(&framed(r#"{"tcp":true,"parallel":1,"bidirectional":true,"len":1000,"time":1,"omit":0}"#))
+        .unwrap();
+    let mut states = [0; 2];
+    control.read_exact(&mut states).unwrap();
+    assert_eq!(states, [9, 10]);
+    let (mut first, mut second) = (connected(server.port), connected(server.port));
+    second.write_all(&COOKIE).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    first.write_all(&COOKIE).unwrap();
+    control.read_exact(&mut states).unwrap();
+    assert_eq!(states, [1, 2]);
+    // The server receives over the first and sends over the second.
+    let mut some = [0; 1000];
+    second.read_exact(&mut some).unwrap();
+    first.set_nonblocking(true).unwrap();
+    assert!(first.read(&mut some).is_err(), "the server sends over the stream that it receives from");
+    control.write_all(&[12]).unwrap();
+}
+
+/// A server whose host takes no connection: a listener whose queue is full.
+#[test]
+fn a_client_that_waits_for_its_server_is_ended_by_a_signal() {
+    let home = tempfile::tempdir().unwrap();
+    let listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    listener.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    listener.listen(0).unwrap();
+    let at = listener.local_addr().unwrap().as_socket().unwrap();
+    let fill: Vec<_> =
+        std::iter::from_fn(|| TcpStream::connect_timeout(&at, Duration::from_millis(300)).ok()).take(100).collect();
+    assert!(!fill.is_empty() && fill.len() < 100);
+    let waits = client(&Peer::Netrig, at.port(), "-t 1", home.path());
+    std::thread::sleep(Duration::from_millis(500));
+    waits.interrupt();
+    let said = waits.end();
+    assert!(said.status == Some(0) && said.err.contains("interrupt - the client has terminated"), "{said:#?}");
+    let said = client(&Peer::Netrig, at.port(), "-t 1 --connect-timeout 200", home.path()).end();
+    assert!(said.status == Some(1) && said.err.contains("Connection timed out"), "{said:#?}");
+}
