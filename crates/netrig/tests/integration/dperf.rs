@@ -35,13 +35,17 @@ struct Wire {
 impl Wire {
     /// `None`, said aloud, where namespaces may not be made.
     fn new() -> Option<Self> {
+        Self::with_mtu(1500)
+    }
+
+    fn with_mtu(mtu: u32) -> Option<Self> {
         let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         if !netns::may_create_namespaces() {
             skip(Lack::Root, "making network namespaces needs it");
             return None;
         }
         let ends = [NetNs::create().unwrap(), NetNs::create().unwrap()];
-        let pair = VethPair { name: "dp0", peer: "dp1", peer_ns: &ends[1], queues: 2, mtu: 1500 };
+        let pair = VethPair { name: "dp0", peer: "dp1", peer_ns: &ends[1], queues: 2, mtu };
         Netlink::open(&ends[0]).unwrap().add_veth(&pair).unwrap();
         for (end, name) in ends.iter().zip(["dp0", "dp1"]) {
             // No router solicitations and the like: packets are counted exactly.
@@ -382,6 +386,26 @@ fn http_over_ipv6_with_a_tag_and_large_responses() {
     assert_eq!((client.total("http2XX"), client.total("httpErr")), (requests, 0), "{}", client.out);
     assert_eq!(server.total("httpGet"), requests, "{}", server.out);
     assert!(client.total("bitsRx") > requests * 20_000 * 8, "{}", client.out);
+}
+
+#[test]
+fn frames_of_several_pages_go_by_xdp() {
+    let Some(wire) = Wire::with_mtu(9000) else { return };
+    if linux() < [6, 6] {
+        return skip(Lack::Kernel, "AF_XDP takes frames of several buffers since Linux 6.6");
+    }
+    let both = "protocol http\njumbo 9000\ndriver xdp";
+    let server = wire.server(&[], &format!("{both}\nduration 1h\npayload_size 20k"));
+    let client = wire.client(&[], &format!("{both}\ncps 50")).ends_with(0);
+    server.signal(Signal::INT);
+    let server = server.ends_with(0);
+    let requests = client.total("httpGet");
+    assert!((45..=55).contains(&requests), "{}", client.out);
+    assert_eq!((client.total("http2XX"), client.total("httpErr")), (requests, 0), "{}", client.out);
+    // 20,000 bytes and their header are three segments of at most 8960.
+    let sent = server.total("bitsTx") / 8;
+    assert!(sent > requests * 20_000 && server.total("pktTx") < requests * 9, "{}", server.out);
+    assert_eq!((client.total("ierrors"), client.total("oerrors")), (0, 0), "{}", client.out);
 }
 
 #[test]

@@ -109,8 +109,11 @@ pub(super) fn update_map(map: BorrowedFd<'_>, key: u32, value: u32) -> io::Resul
     bpf(MAP_UPDATE, &mut attributes).map(drop)
 }
 
+/// The program takes frames of several buffers, of which it sees the first.
+pub(super) const HAS_FRAGS: u32 = 1 << 5;
+
 /// Loads an XDP program. What the verifier has against it is added to the error.
-pub(super) fn load_program(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+pub(super) fn load_program(instructions: &[Instruction], flags: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
     struct Attributes {
         kind: u32,
@@ -138,7 +141,7 @@ pub(super) fn load_program(instructions: &[Instruction]) -> io::Result<OwnedFd> 
             log_size: if log_level == 0 { 0 } else { log.len() as u32 },
             log: if log_level == 0 { 0 } else { log.as_mut_ptr() as u64 },
             kernel: 0,
-            flags: 0,
+            flags,
             name: name("netrig_port"),
             interface: 0,
             attach: ATTACH_XDP,

@@ -31,10 +31,10 @@ pub enum OpenError {
     )]
     Queues { interface: String },
     #[error(
-        "frames of {frame} bytes do not fit into an AF_XDP buffer, which holds {max}: lower the MTU of the port, or use \
+        "frames of {frame} bytes are too long for AF_XDP, which takes {max}{more}: lower the MTU of the port, or use \
          driver `packet`"
     )]
-    Frame { frame: usize, max: usize },
+    Frame { frame: usize, max: usize, more: &'static str },
     #[error("memory for {bytes} bytes of frames may not be locked: raise RLIMIT_MEMLOCK (`ulimit -l unlimited`)")]
     LockedMemory { bytes: usize },
     #[error("{interface}'s driver has no XDP: driver `xdp-generic` or `packet` works on any interface")]

@@ -9,6 +9,7 @@ mod assemble;
 pub(crate) mod bpf;
 mod error;
 mod filter;
+mod frames;
 mod link;
 mod live;
 mod port;

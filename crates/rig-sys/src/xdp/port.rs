@@ -119,6 +119,7 @@ impl Port {
         if link.program.is_some() {
             return Err(link.occupied());
         }
+        let options = &Options { frame: longest(&link, options.frame), ..options.clone() };
         socket::buffer_for(options.frame)?;
         match options.mode {
             Mode::Driver => open_in(&link, places, options, Hook::Driver),
@@ -131,6 +132,16 @@ impl Port {
             },
         }
     }
+}
+
+/// The longest frame that may come. An interface whose MTU is more than a page has room for takes programs only that know frames of several buffers,
+/// however short those are that the port is for.
+fn longest(link: &Link, frame: usize) -> usize {
+    /// Above it veth's driver, as others, refuses programs that do not.
+    const MTU_OF_A_PAGE: u32 = 3498;
+    /// Of Ethernet, with a tag.
+    const HEADER: usize = 18;
+    if link.mtu > MTU_OF_A_PAGE && !kernel_is_before(6, 6) { frame.max(link.mtu as usize + HEADER) } else { frame }
 }
 
 fn open_in(link: &Link, places: &[QueueCpu], options: &Options, hook: Hook) -> Result<Port, OpenError> {
@@ -153,7 +164,8 @@ fn open_in(link: &Link, places: &[QueueCpu], options: &Options, hook: Hook) -> R
             }
         }
     }
-    let load = |maps| bpf::load_program(&program(&options.filter, &sockets, maps, link.index));
+    let flags = if socket::buffer_for(options.frame)?.1 > 1 { bpf::HAS_FRAGS } else { 0 };
+    let load = |maps| bpf::load_program(&program(&options.filter, &sockets, maps, link.index), flags);
     let program = load(maps.as_deref()).map_err(|e| refused("load an XDP program", e))?;
     let multicast = if options.filter.is_multicast() { Some(all_multicast(&link.name)?) } else { None };
     let attachment = Arc::new(Attachment { link: OnceLock::new(), program, sockets, _multicast: multicast });

@@ -34,7 +34,7 @@ pub fn take_redirected(ns: &NetNs, name: &str, on: bool) -> Result<()> {
     }
     let mut program = Assembler::default();
     program.end(PASS);
-    let program = bpf::load_program(&program.finish());
+    let program = bpf::load_program(&program.finish(), 0);
     let program = program.map_err(|error| Error::new(format!("load an XDP program for {name}"), error))?;
     netlink.set_xdp(name, Some(program.as_fd().as_raw_fd()))
 }

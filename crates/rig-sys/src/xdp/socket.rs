@@ -9,6 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::error::OpenError;
+use super::frames::{Assembled, Groups, ReceivedFrame};
+use super::kernel_is_before;
 use super::link::Link;
 use super::live::{self, LiveFrameSender};
 use super::port::{Attachment, Options};
@@ -30,6 +32,8 @@ const HEADROOM: usize = 256;
 const CACHE_LINE: usize = 64;
 /// Bytes of one page, the largest buffer.
 const PAGE: usize = 4096;
+/// Pieces of a frame at most: what a socket buffer has room for (MAX_SKB_FRAGS, as most kernels are configured), and its head.
+const MOST_PIECES: usize = 17;
 /// How long a queue may take to be free again.
 const RELEASE: Duration = Duration::from_secs(5);
 /// System calls of one flush at most. In copy mode each sends 32 frames (TX_BATCH_SIZE of net/xdp/xsk.c).
@@ -49,14 +53,32 @@ struct Buffers {
     size: usize,
     /// Bytes from the begin of one to that of the next.
     stride: usize,
+    /// Buffers that a frame to send may take, side by side.
+    pieces: u32,
 }
 
 impl Buffers {
     /// Where frames are copied, they are a cache line further apart than they are long. In buffers of 2 KiB side by side all
     /// frames begin at two places of their pages, and a cache keeps lines by their place in a page: it has room for an
     /// eighth of what it would hold otherwise.
-    fn new(size: usize, copy: bool) -> Self {
-        Self { size, stride: if copy { size + CACHE_LINE } else { size } }
+    fn new((size, pieces): (usize, u32), copy: bool) -> Self {
+        Self { size, stride: if copy { size + CACHE_LINE } else { size }, pieces }
+    }
+
+    /// Where buffers to send from begin, and from one to the next.
+    fn to_send(self) -> (u64, u64) {
+        let stride = (self.pieces as usize - 1) * self.size + self.stride;
+        (self.address(RECEIVE), stride as u64)
+    }
+
+    /// How many frames can be under way; the rings have an entry for each piece.
+    fn frames_to_send(self) -> u32 {
+        SEND / self.pieces
+    }
+
+    fn bytes(self) -> usize {
+        let (begin, stride) = self.to_send();
+        (begin + stride * u64::from(self.frames_to_send())) as usize
     }
 
     /// Whether the kernel has to be told that buffers begin anywhere.
@@ -128,8 +150,10 @@ pub struct Receiver {
     shared: Arc<SharedSocket>,
     rx: Consumer<libc::xdp_desc>,
     fill: Producer<u64>,
-    /// Frames that the caller looks at.
+    /// Entries of the frames that the caller looks at.
     burst: u32,
+    /// Those frames, where one may be several entries.
+    assembled: Option<Assembled>,
     busy_poll: bool,
 }
 
@@ -141,6 +165,8 @@ pub struct Sender {
     completion: Consumer<u64>,
     /// Offsets of buffers that hold nothing. The last given back is the next to be used: it is still in the cache.
     free: Vec<u64>,
+    /// Where a buffer is several of the kernel's.
+    groups: Option<Box<Groups>>,
     /// Frames that were put and not yet shown to the kernel.
     put: u32,
     burst: u32,
@@ -148,12 +174,20 @@ pub struct Sender {
     behind: bool,
 }
 
-/// Bytes of a buffer for frames of up to `frame` bytes.
-pub(super) fn buffer_for(frame: usize) -> Result<usize, OpenError> {
-    [PAGE / 2, PAGE]
-        .into_iter()
-        .find(|size| frame + HEADROOM <= *size)
-        .ok_or(OpenError::Frame { frame, max: PAGE - HEADROOM })
+/// Bytes of a buffer for frames of up to `frame` bytes, and how many buffers such a frame takes.
+pub(super) fn buffer_for(frame: usize) -> Result<(usize, u32), OpenError> {
+    let single = [PAGE / 2, PAGE].into_iter().find(|size| frame + HEADROOM <= *size);
+    if let Some(size) = single {
+        return Ok((size, 1));
+    }
+    if kernel_is_before(6, 6) {
+        return Err(OpenError::Frame { frame, max: PAGE - HEADROOM, more: " before Linux 6.6" });
+    }
+    let pieces = frame.div_ceil(PAGE).max(2);
+    match u32::try_from(pieces) {
+        Ok(count) if pieces <= MOST_PIECES => Ok((PAGE, count)),
+        _ => Err(OpenError::Frame { frame, max: MOST_PIECES * PAGE, more: "" }),
+    }
 }
 
 /// Reads an option whose value is a plain structure, of which all zeroes are a value.
@@ -197,7 +231,7 @@ pub(super) fn open(
     }
     // SAFETY: a new descriptor, which nothing else owns.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    let bytes = ((RECEIVE + SEND) as usize * buffers.stride).next_multiple_of(PAGE);
+    let bytes = buffers.bytes().next_multiple_of(PAGE);
     let memory = Mapping::memory(bytes).during(|| format!("take {bytes} bytes for frames"))?;
     let umem = libc::xdp_umem_reg {
         addr: memory.at(0).as_ptr() as u64,
@@ -216,7 +250,7 @@ pub(super) fn open(
         receiver.fill.put(buffers.address(n));
     }
     receiver.fill.submit();
-    bind(&receiver.shared.fd, link, queue, copy)?;
+    bind(&receiver.shared.fd, link, queue, copy, buffers.pieces > 1)?;
     Ok((receiver, sender))
 }
 
@@ -254,10 +288,20 @@ fn halves(
         busy_poll(&fd, budget)?;
     }
     let shared = Arc::new(SharedSocket { fd, memory, buffers, _attachment: attachment.clone() });
-    let receiver = Receiver { shared: shared.clone(), rx, fill, burst: 0, busy_poll: options.busy_poll.is_some() };
-    let free = (RECEIVE..RECEIVE + SEND).map(|n| buffers.address(n)).collect();
+    let (begin, stride) = buffers.to_send();
+    let in_pieces = buffers.pieces > 1;
+    let receiver = Receiver {
+        shared: shared.clone(),
+        rx,
+        fill,
+        burst: 0,
+        assembled: in_pieces.then(Assembled::default),
+        busy_poll: options.busy_poll.is_some(),
+    };
+    let free = (0..u64::from(buffers.frames_to_send())).map(|n| begin + n * stride).collect();
+    let groups = in_pieces.then(|| Box::new(Groups::new(begin, stride, buffers.frames_to_send())));
     let burst = options.burst.clamp(1, SEND);
-    Ok((receiver, Sender { shared, tx, completion, free, put: 0, burst, behind: false }))
+    Ok((receiver, Sender { shared, tx, completion, free, groups, put: 0, burst, behind: false }))
 }
 
 /// The thread that receives drives the interface's NAPI itself, in place of interrupts, `budget` frames at a time.
@@ -271,11 +315,13 @@ fn busy_poll(fd: &OwnedFd, budget: u16) -> Result<()> {
     Ok(())
 }
 
-fn bind(fd: &OwnedFd, link: &Link, queue: u32, copy: bool) -> Result<(), OpenError> {
+fn bind(fd: &OwnedFd, link: &Link, queue: u32, copy: bool, in_pieces: bool) -> Result<(), OpenError> {
     let address = libc::sockaddr_xdp {
         sxdp_family: libc::AF_XDP as u16,
         // Without XDP_COPY the kernel tries without copying first.
-        sxdp_flags: libc::XDP_USE_NEED_WAKEUP | if copy { libc::XDP_COPY } else { 0 },
+        sxdp_flags: libc::XDP_USE_NEED_WAKEUP
+            | if copy { libc::XDP_COPY } else { 0 }
+            | if in_pieces { libc::XDP_USE_SG } else { 0 },
         sxdp_ifindex: link.index,
         sxdp_queue_id: queue,
         sxdp_shared_umem_fd: 0,
@@ -317,6 +363,18 @@ impl SharedSocket {
         // SAFETY: a structure of one integer.
         let options = unsafe { get::<libc::xdp_options>(&self.fd, libc::XDP_OPTIONS) };
         options.is_ok_and(|options| options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
+    }
+
+    /// The bytes that an entry of the ring of received frames is for.
+    #[inline]
+    fn received(&self, entry: &libc::xdp_desc) -> &[u8] {
+        let (start, length) = (self.buffers.frame(entry.addr), entry.len as usize);
+        if start.saturating_add(length) > RECEIVE as usize * self.buffers.stride || length == 0 {
+            return &[];
+        }
+        // SAFETY: within the part of the memory that is received into, in a buffer that the kernel filled and gave to
+        // this process; it goes back in `Receiver::poll`, which needs alone what this was borrowed through.
+        unsafe { std::slice::from_raw_parts(self.memory.at(start).as_ptr(), length) }
     }
 
     /// Receives nothing; makes the driver look for frames and buffers.
@@ -388,24 +446,29 @@ impl Receiver {
         if self.busy_poll || self.fill.needs_wakeup() {
             self.shared.wake_receive();
         }
-        self.burst = self.rx.available().min(BURST);
-        self.burst as usize
+        let available = self.rx.available().min(BURST);
+        let Some(assembled) = &mut self.assembled else {
+            self.burst = available;
+            return available as usize;
+        };
+        let shared = &self.shared;
+        self.burst = assembled.take(&self.rx, available, |entry| shared.received(entry));
+        assembled.count()
     }
 
     /// The frame `n` of the burst; empty beyond it.
     #[inline]
     pub fn frame(&self, n: usize) -> &[u8] {
-        if n >= self.burst as usize {
-            return &[];
-        }
-        let entry = self.rx.get(n as u32);
-        let (start, length) = (self.shared.buffers.frame(entry.addr), entry.len as usize);
-        if start.saturating_add(length) > RECEIVE as usize * self.shared.buffers.stride || length == 0 {
-            return &[];
-        }
-        // SAFETY: within the half of the memory that is received into, in a buffer that the kernel filled and gave to
-        // this process; it goes back in `poll`, which needs this value alone.
-        unsafe { std::slice::from_raw_parts(self.shared.memory.at(start).as_ptr(), length) }
+        let entry = match &self.assembled {
+            None if n < self.burst as usize => n as u32,
+            None => return &[],
+            Some(assembled) => match assembled.frame(n) {
+                None => return &[],
+                Some(ReceivedFrame::Bytes(bytes)) => return bytes,
+                Some(ReceivedFrame::Entry(entry)) => entry,
+            },
+        };
+        self.shared.received(&self.rx.get(entry))
     }
 }
 
@@ -414,7 +477,7 @@ impl Sender {
     /// the frame is longer than a buffer.
     #[inline]
     pub fn claim(&mut self, length: usize) -> Option<&mut [u8]> {
-        if length > self.shared.buffers.size {
+        if length > self.shared.buffers.size * self.shared.buffers.pieces as usize {
             return None;
         }
         if self.put >= self.burst {
@@ -424,7 +487,7 @@ impl Sender {
             self.reclaim();
         }
         let buffer = self.free.pop()?;
-        if !self.tx.put(libc::xdp_desc { addr: buffer, len: length as u32, options: 0 }) {
+        if !self.put_entries(buffer, length) {
             self.free.push(buffer);
             return None;
         }
@@ -432,6 +495,22 @@ impl Sender {
         // SAFETY: a buffer of the half that is sent from, which the kernel does not read before the entry is submitted
         // in `flush`, which needs this value alone. The buffer was on the free list, so no other slice refers to it.
         Some(unsafe { std::slice::from_raw_parts_mut(self.shared.memory.at(buffer as usize).as_ptr(), length) })
+    }
+
+    /// Puts the entries of a frame. The ring has room for the pieces of all buffers.
+    #[inline]
+    fn put_entries(&mut self, buffer: u64, length: usize) -> bool {
+        let Some(groups) = &mut self.groups else {
+            return self.tx.put(libc::xdp_desc { addr: buffer, len: length as u32, options: 0 });
+        };
+        let size = self.shared.buffers.size;
+        let pieces = length.div_ceil(size).max(1);
+        groups.give(buffer, pieces as u8);
+        (0..pieces).all(|n| {
+            let options = if n + 1 < pieces { libc::XDP_PKT_CONTD } else { 0 };
+            let len = (length - n * size).min(size) as u32;
+            self.tx.put(libc::xdp_desc { addr: buffer + (n * size) as u64, len, options })
+        })
     }
 
     pub(super) fn has_claimed(&self) -> bool {
@@ -480,7 +559,11 @@ impl Sender {
     fn reclaim(&mut self) {
         let sent = self.completion.available();
         for n in 0..sent {
-            self.free.push(self.completion.get(n));
+            let address = self.completion.get(n);
+            match &mut self.groups {
+                None => self.free.push(address),
+                Some(groups) => self.free.extend(groups.take(address)),
+            }
         }
         if sent > 0 {
             self.completion.release(sent);

@@ -9,7 +9,7 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NetNs;
 use rig_sys::xdp::SendPath;
 
-use super::{Frames, Wire, await_live, frames, is_root, plan, range, until};
+use super::{Frames, Wire, await_live, frames, is_root, plan, range, takes_several_pages, until};
 
 /// A protocol that kernels do not answer (IEEE 802, local experimental EtherType 1).
 fn frame(number: u32, length: usize) -> Vec<u8> {
@@ -211,6 +211,54 @@ fn busy_polling_and_jumbo_frames_work() {
     let got = until(|| frames(&mut b).receive().pop());
     assert!(got == frame(1, 9014), "{} bytes", got.len());
     assert!(!frames(&mut a).send(&vec![0; 70_000]), "no buffer holds this");
+}
+
+/// Of one buffer and of several, in turns, so that each is used for pieces of any place in a frame.
+#[test]
+fn frames_of_several_pages_arrive_whole_and_in_order_by_every_way() {
+    if !is_root() {
+        return;
+    }
+    if !takes_several_pages() {
+        return skip(Lack::Kernel, "AF_XDP takes frames of several buffers since Linux 6.6");
+    }
+    let ways = [
+        ("live", Driver::Xdp, SendPath::Any),
+        ("xdp", Driver::Xdp, SendPath::Socket),
+        ("generic", Driver::XdpGeneric, SendPath::Any),
+        ("packet", Driver::Packet, SendPath::Any),
+    ];
+    let length = |n: u32| [60, 9014, 3840, 3841, 4096, 4097, 7936, 7937, 8192, 8193, 1514][n as usize % 11];
+    for (name, driver, sending) in ways {
+        for (peer_name, peer_driver, peer_sending) in ways {
+            eprintln!("{name} and {peer_name}");
+            let wire = Wire::new(1, 9000);
+            let jumbo = |name, driver| PortPlan { mtu: 9000, ..plan(name, driver) };
+            let mut a = wire.device(&jumbo("near", driver), sending);
+            let mut b = wire.device(&jumbo("far", peer_driver), peer_sending);
+            for (from, to) in [(&mut a, &mut b)] {
+                // Frames of one page overtake others where they leave without socket buffers.
+                let (mut sent, mut seen) = (0, Vec::new());
+                until(|| {
+                    while sent < 6000 && sent < seen.len() as u32 + 32 && frames(from).send(&frame(sent, length(sent)))
+                    {
+                        sent += 1;
+                    }
+                    frames(from).flush();
+                    seen.extend(frames(to).receive());
+                    (seen.len() == 6000).then_some(())
+                });
+                seen.sort_by_key(|bytes| u32::from_be_bytes(bytes[14..18].try_into().unwrap()));
+                for (n, got) in (0..).zip(&seen) {
+                    assert!(*got == frame(n, length(n)), "frame {n}: {} bytes", got.len());
+                }
+            }
+            assert!(!frames(&mut a).send(&vec![0; 70_000]), "no buffer holds this");
+            for device in [&a, &b] {
+                assert_eq!(device.meter().losses().unwrap(), Default::default());
+            }
+        }
+    }
 }
 
 #[test]

@@ -107,6 +107,13 @@ fn plan(interface: &str, driver: Driver) -> PortPlan {
     }
 }
 
+/// Whether AF_XDP takes frames of several buffers.
+fn takes_several_pages() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|part| part.trim().parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(6))
+}
+
 /// Frames in and out of any device.
 trait Frames {
     /// False when there is no room.
