@@ -108,7 +108,8 @@ impl Remote {
     pub fn child(program: &Path) -> Result<Self> {
         let mut command = Command::new(program);
         command.arg("host");
-        Self::start("child", advice::pass_on(&mut command))
+        // Over a screen or among a run's lines nobody looks for what it says; an error has the end of it.
+        Self::start("child", advice::pass_on(&mut command).stderr(Stdio::piped()))
     }
 
     /// A host that a command line reaches: `program`, which is netrig, is copied there unless the host has its own, or has been given it before.
