@@ -4,25 +4,32 @@
 //! RSAES-PKCS1-v1_5 before and where it is asked for, in base64. The server's file of users has lines of `NAME,HASH`; the hash is SHA-256 of
 //! `{NAME}PASSWORD` in hexadecimal.
 
+use std::env::VarError;
 use std::fmt;
 use std::fs;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
+use rig_load::driver::Cancel;
 use rsa::pkcs1::DecodeRsaPrivateKey;
 use rsa::pkcs8::{DecodePrivateKey, DecodePublicKey};
 use rsa::{PrivateKey, PublicKey};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 
 use super::error::{Code, TestError};
 use super::settings::AuthenticationSettings;
+use super::wait::wait;
 
 /// What clients' clocks may differ by where nothing was said, seconds.
 pub const CLOCK_SKEW: i64 = 10;
+/// What stands where a token would.
+pub const NOT_SHOWN: &str = "not shown";
 /// Where clients have their password, if they are not to be asked.
 const PASSWORD: &str = "IPERF3_PASSWORD";
 /// A file of keys or of users that is larger is none.
@@ -61,10 +68,17 @@ impl fmt::Debug for Authorizer {
 
 fn read(path: &str, code: Code) -> Result<String, TestError> {
     let read = || -> io::Result<String> {
-        if fs::metadata(path)?.len() > MOST_BYTES {
+        // A pipe would be empty the second time, and hold up who reads it.
+        if !fs::metadata(path)?.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let mut bytes = Vec::new();
+        fs::File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MOST_BYTES {
             return Err(io::Error::other(format!("it has more than {MOST_BYTES} bytes")));
         }
-        fs::read_to_string(path)
+        // A line in another encoding is nobody's name.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     read().map_err(|error| {
         let why = super::error::without_number(&error.to_string());
@@ -72,8 +86,9 @@ fn read(path: &str, code: Code) -> Result<String, TestError> {
     })
 }
 
-/// A line from the terminal that does not show what is typed.
+/// A line from the terminal that does not show what is typed; a signal ends the question.
 fn ask_for_password() -> io::Result<String> {
+    let cancel = Cancel::on_stop_signal().map_err(io::Error::other)?;
     let stdin = io::stdin();
     let before = tcgetattr(&stdin)?;
     let mut silent = before.clone();
@@ -81,8 +96,16 @@ fn ask_for_password() -> io::Result<String> {
     tcsetattr(&stdin, OptionalActions::Flush, &silent)?;
     let mut stderr = io::stderr();
     let mut line = String::new();
-    let read =
-        write!(stderr, "Password: ").and_then(|()| stderr.flush()).and_then(|()| stdin.lock().read_line(&mut line));
+    let mut read = || {
+        write!(stderr, "Password: ")?;
+        stderr.flush()?;
+        wait(&mut [PollFd::new(&stdin, PollFlags::IN), PollFd::new(&cancel, PollFlags::IN)], None)?;
+        if cancel.is_cancelled() {
+            return Err(Errno::INTR.into());
+        }
+        stdin.lock().read_line(&mut line)
+    };
+    let read = read();
     // The terminal is as it was, whatever was read.
     tcsetattr(&stdin, OptionalActions::Flush, &before)?;
     let _ = writeln!(stderr);
@@ -107,7 +130,10 @@ impl Credentials {
             key.map_err(|error| TestError::with(code, format!("{path} has no public key of RSA in PEM: {error}")))?;
         let password = match std::env::var(PASSWORD) {
             Ok(password) => password,
-            Err(_) => ask_for_password().map_err(|error| {
+            Err(VarError::NotUnicode(_)) => {
+                return Err(TestError::with(code, format!("{PASSWORD} is no text in UTF-8")));
+            }
+            Err(VarError::NotPresent) => ask_for_password().map_err(|error| {
                 TestError::with(
                     code,
                     format!("{PASSWORD} has no password, and there is no terminal to ask at: {error}"),
@@ -247,7 +273,6 @@ mod tests {
         Some(file.path().to_str().unwrap().to_owned())
     }
 
-    /// The least that the library takes, so that a test takes no longer than it has to.
     fn key() -> PrivateKey {
         PrivateKey::try_generate().unwrap()
     }

@@ -489,6 +489,19 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
         return Err(Code::END_CONDITIONS.into());
     }
     test.time = time.unwrap_or(if test.bytes != 0 || test.blocks != 0 { 0 } else { 10 });
+    let (guarded, key) = match role {
+        Role::Server => {
+            (authentication.private_key.is_some() || authentication.users.is_some(), "rsa-private-key-path")
+        }
+        Role::Client => (authentication.username.is_some() || authentication.public_key.is_some(), "username"),
+    };
+    for (given, option) in
+        [(authentication.skew.is_some(), "time-skew-threshold"), (authentication.pkcs1_padding, "use-pkcs1-padding")]
+    {
+        if given && !guarded {
+            warnings.push(format!("--{option} has a meaning with --{key} only"));
+        }
+    }
     let [over_tcp, over_udp] = [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp)];
     for (given, option, (name, needed)) in [
         (test.zerocopy, "--zerocopy", over_tcp),

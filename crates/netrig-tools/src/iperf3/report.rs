@@ -29,7 +29,7 @@ pub fn system_info() -> String {
     parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
 }
 
-/// What a server keeps for its client with `--json-stream`, each of some 300 bytes.
+/// The intervals of single streams that a server tells its client of, each of some 300 bytes.
 const MOST_STREAM_INTERVALS: usize = 50_000;
 
 /// What a JSON report has so far.
@@ -110,9 +110,9 @@ impl Report {
     /// A line for the server's operator, also where what it prints is JSON.
     pub fn note(&self, text: &str) {
         if self.objects.is_none() {
-            self.line(text);
+            self.line(&format!("{text}\n"));
         } else {
-            streams::note(format_args!("{}", text.trim_end()));
+            self.console.error(text);
         }
     }
 
@@ -234,7 +234,7 @@ impl Report {
                 // A stream that goes on for days need not be held.
                 let wanted = self.role == Role::Server
                     && test.get_server_output
-                    && (objects.intervals.len() + 1).saturating_mul(streams.len()) <= MOST_STREAM_INTERVALS;
+                    && objects.intervals.len() <= MOST_STREAM_INTERVALS / streams.len().max(1);
                 if !self.output.json_stream || self.output.json_full || wanted {
                     objects.intervals.push(interval);
                 }
@@ -274,7 +274,7 @@ impl Report {
     /// What this server has printed of the test, for its client.
     pub fn for_the_client(&self) -> ServerOutput {
         match &self.objects {
-            Some(objects) => ServerOutput::Json(self.whole(objects)),
+            Some(objects) => ServerOutput::Json(self.first_of(objects)),
             None => ServerOutput::Text(self.console.captured()),
         }
     }
@@ -308,6 +308,18 @@ impl Report {
             ("intervals", objects.intervals.clone().into()),
             ("end", objects.end.clone()),
         ])
+    }
+
+    /// The same, of a test without end no more than a client takes.
+    fn first_of(&self, objects: &Objects) -> Json {
+        let streams = objects.connected.len().max(1);
+        let most = MOST_STREAM_INTERVALS / streams;
+        if objects.intervals.len() <= most {
+            return self.whole(objects);
+        }
+        let mut json = self.whole(&Objects { intervals: objects.intervals[..most].to_vec(), ..objects.clone() });
+        json.add("intervals_left_out", format!("all but the first {most}").as_str());
+        json
     }
 
     /// Ends the report. `completed`: the test came to its end.

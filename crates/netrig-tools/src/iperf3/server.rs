@@ -173,9 +173,11 @@ impl Server {
             }
             self.bell.silence();
             self.hear_all();
-            self.accept();
-            self.greet();
-            self.read_words();
+            if !self.is_done {
+                self.accept();
+                self.greet();
+                self.read_words();
+            }
             if self.is_done {
                 return Ok(());
             }
@@ -221,6 +223,9 @@ impl Server {
             let until_ns = monotonic_ns() + GREETING_NS;
             // A session has said that it takes streams before its client knew.
             self.hear_all();
+            if self.is_done {
+                return deny(&socket);
+            }
             let takes_streams = self.sessions.iter().any(|session| session.expects == Some(Protocol::Tcp));
             if self.one_at_a_time() && !self.sessions.is_empty() && !takes_streams {
                 deny(&socket);
@@ -270,7 +275,13 @@ impl Server {
             }
             return;
         }
-        let full = if self.one_at_a_time() { 1 } else { MOST_SESSIONS };
+        let full = if self.is_done {
+            0
+        } else if self.one_at_a_time() {
+            1
+        } else {
+            MOST_SESSIONS
+        };
         if self.sessions.len() >= full {
             deny(&socket);
             return;

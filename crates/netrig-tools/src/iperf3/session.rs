@@ -14,7 +14,7 @@ use rig_sys::socket::{self, Buffer};
 use rustix::event::{PollFd, PollFlags};
 use socket2::Socket;
 
-use super::authentication::Authorizer;
+use super::authentication::{Authorizer, NOT_SHOWN};
 use super::console::Console;
 use super::control::{ServerEvent, ServerSession};
 use super::error::{Code, TestError, WithCode};
@@ -121,6 +121,8 @@ struct Session {
     session: ServerSession,
     stage: Stage,
     deadline_ns: u64,
+    /// When all streams have to be there.
+    streams_until_ns: u64,
     /// Connections by their place among all that were accepted, until all are there.
     connections: Vec<(u64, Socket)>,
     sockets: Vec<TestSocket>,
@@ -196,6 +198,7 @@ pub fn run(parts: SessionParts) {
         session: ServerSession::default(),
         stage: Stage::Parameters,
         deadline_ns: monotonic_ns() + PARAMETERS_NS,
+        streams_until_ns: u64::MAX,
         connections: Vec::new(),
         sockets: Vec::new(),
         load: None,
@@ -304,8 +307,10 @@ impl Session {
 
     fn take_parameters(&mut self, test: TestSettings) -> Result<(), Broken> {
         self.test = test;
+        let token = self.test.auth_token.take();
+        self.test.auth_token = token.is_some().then(|| NOT_SHOWN.to_owned());
         self.report.debug("get_parameters", &parameters(&self.test));
-        self.authorize()?;
+        self.authorize(token.as_deref())?;
         if self.test.get_server_output {
             self.report.capture();
         }
@@ -344,15 +349,15 @@ impl Session {
     }
 
     /// Where only users may test: whether the client is one.
-    fn authorize(&mut self) -> Result<(), Broken> {
+    fn authorize(&mut self, token: Option<&str>) -> Result<(), Broken> {
         let Some(authorizer) = &self.parts.authorizer else { return Ok(()) };
-        match authorizer.check(self.test.auth_token.as_deref(), Timestamp::now()) {
+        match authorizer.check(token, Timestamp::now()) {
             Ok(username) => self.report.verbose(&format!("Authentication succeeded for user '{username}'\n")),
             Err(refusal) => {
                 // A server that makes one test goes on waiting for it.
                 self.place.counts = false;
                 let host = host_text(self.parts.peer);
-                self.report.note(&format!("Authentication failed for the client at {host}: {refusal}\n"));
+                self.report.note(&format!("Authentication failed for the client at {host}: {refusal}"));
                 return Err(Code::AUTHORIZATION.into());
             }
         }
@@ -361,6 +366,7 @@ impl Session {
 
     fn open_for_streams(&mut self) -> Result<(), Broken> {
         self.stage(Stage::Streams);
+        self.streams_until_ns = self.deadline_ns + u64::from(self.test.streams()) * SECOND_NS;
         Ok(self.say(&[State::CreateStreams.byte()])?)
     }
 
@@ -371,8 +377,7 @@ impl Session {
                 let (_, peer) = ends(&socket).or_code(Code::STREAM_ACCEPT)?;
                 stream_options(&socket, peer, &self.test, &self.parts.settings.network, true)?;
                 socket.set_nonblocking(false).or_code(Code::STREAM_ACCEPT)?;
-                // Each stream may take as long as the first.
-                self.deadline_ns = monotonic_ns() + PATIENCE_NS;
+                self.await_another_stream();
                 self.connections.push((order, socket));
                 if self.connections.len() == self.test.streams() as usize {
                     // The client has opened them one after the other, whichever cookie came first.
@@ -425,13 +430,17 @@ impl Session {
         label
     }
 
+    /// Each stream may take as long as the first, but not all of them together.
+    fn await_another_stream(&mut self) {
+        self.deadline_ns = (monotonic_ns() + PATIENCE_NS).min(self.streams_until_ns);
+    }
+
     fn add_stream(&mut self, socket: Socket) -> Result<(), Broken> {
         let (sends, receives) = self.test.shape(false);
         // The streams over which this end receives are the first.
         let sends_over_it = self.sockets.len() >= receives as usize;
         let label = self.label();
-        // Each stream may take as long as the first.
-        self.deadline_ns = monotonic_ns() + PATIENCE_NS;
+        self.await_another_stream();
         if self.sockets.is_empty() {
             let size = |which| socket::buffer(&socket, which).unwrap_or(0);
             self.report.buffers(self.test.window, size(Buffer::Send), size(Buffer::Receive));

@@ -164,6 +164,7 @@ fn is_mended_by_packet_sockets(error: &OpenError) -> bool {
         | OpenError::Mtu { .. }
         | OpenError::Queues { .. }
         | OpenError::Frame { .. }
+        | OpenError::Pieces { .. }
         | OpenError::LockedMemory { .. }
         | OpenError::NoDriverSupport { .. }
         | OpenError::NoSpareQueues { .. }

@@ -35,6 +35,10 @@ pub enum OpenError {
          driver `packet`"
     )]
     Frame { frame: usize, max: usize, more: &'static str },
+    #[error(
+        "{interface}'s driver takes no AF_XDP socket for frames of several buffers: lower its MTU to 1500, or use driver `packet`"
+    )]
+    Pieces { interface: String },
     #[error("memory for {bytes} bytes of frames may not be locked: raise RLIMIT_MEMLOCK (`ulimit -l unlimited`)")]
     LockedMemory { bytes: usize },
     #[error("{interface}'s driver has no XDP: driver `xdp-generic` or `packet` works on any interface")]

@@ -1,6 +1,4 @@
-//! Frames of several buffers (multi-buffer AF_XDP, Linux 6.6): where they are in a socket's memory, and one that was received in pieces as a whole.
-
-use super::ring::Consumer;
+//! Frames of several buffers (multi-buffer AF_XDP, Linux 6.6): where those to send are, and what was received in pieces as a whole.
 
 /// One received frame of a burst.
 #[derive(Debug, Clone, Copy)]
@@ -11,8 +9,8 @@ enum FrameSpan {
     Copy { at: usize, length: usize },
 }
 
-/// The frames of a burst of entries of which several may be one frame. The first piece of a frame stands behind the kernel's headroom, so that pieces are not
-/// side by side in memory, whichever buffers they are in.
+/// The frames of a burst of entries of which several may be one frame. The kernel leaves its headroom free before each piece, so pieces are not side by
+/// side in memory, whichever buffers they are in.
 #[derive(Debug, Default)]
 pub(super) struct Assembled {
     frames: Vec<FrameSpan>,
@@ -27,23 +25,18 @@ pub(super) enum ReceivedFrame<'a> {
 }
 
 impl Assembled {
-    /// Puts the frames together whose entries are all there, of at most `most`: how many entries that are. `piece` gives the bytes of an entry.
-    pub fn take<'a>(
-        &mut self,
-        rx: &Consumer<libc::xdp_desc>,
-        most: u32,
-        piece: impl Fn(&libc::xdp_desc) -> &'a [u8],
-    ) -> u32 {
+    /// Puts the frames together whose entries are all among the first `count`: how many entries these have. `piece` tells of an entry whether it is the last
+    /// of its frame, and its bytes.
+    pub fn take<'a>(&mut self, count: u32, piece: impl Fn(u32) -> (bool, &'a [u8])) -> u32 {
         self.frames.clear();
         self.bytes.clear();
         let (mut whole, mut begin) = (0, 0);
-        for n in 0..most {
-            let entry = rx.get(n);
-            let is_last = entry.options & libc::XDP_PKT_CONTD == 0;
+        for n in 0..count {
+            let (is_last, bytes) = piece(n);
             if is_last && n == whole {
                 self.frames.push(FrameSpan::Entry(n));
             } else {
-                self.bytes.extend_from_slice(piece(&entry));
+                self.bytes.extend_from_slice(bytes);
                 if is_last {
                     self.frames.push(FrameSpan::Copy { at: begin, length: self.bytes.len() - begin });
                 }
@@ -83,23 +76,22 @@ impl Groups {
         Self { begin, stride, under_way: vec![0; count as usize] }
     }
 
-    fn number(&self, address: u64) -> usize {
-        (address.saturating_sub(self.begin) / self.stride) as usize
+    fn number(&self, address: u64) -> Option<usize> {
+        Some((address.checked_sub(self.begin)? / self.stride) as usize)
     }
 
-    /// The kernel is given so many pieces of the group that begins there.
-    pub fn give(&mut self, address: u64, pieces: u8) {
-        let number = self.number(address);
-        if let Some(under_way) = self.under_way.get_mut(number) {
-            *under_way = pieces;
-        }
+    /// The kernel is given so many pieces of the group that begins there. False where there is none.
+    pub fn give(&mut self, address: u64, pieces: u8) -> bool {
+        let under_way = self.number(address).and_then(|number| self.under_way.get_mut(number));
+        under_way.map(|under_way| *under_way = pieces).is_some()
     }
 
-    /// The kernel has sent the piece there: where its group begins, if that was the last piece.
+    /// The kernel has sent the piece there: where its group begins, if that was the last piece. A piece that it was not given changes nothing, so that no
+    /// group is given back twice.
     pub fn take(&mut self, address: u64) -> Option<u64> {
-        let number = self.number(address);
+        let number = self.number(address)?;
         let under_way = self.under_way.get_mut(number)?;
-        *under_way = under_way.saturating_sub(1);
+        *under_way = under_way.checked_sub(1)?;
         (*under_way == 0).then_some(self.begin + number as u64 * self.stride)
     }
 }
@@ -111,12 +103,44 @@ mod tests {
     #[test]
     fn a_group_is_free_when_its_last_piece_was_sent() {
         let mut groups = Groups::new(1000, 100, 3);
-        groups.give(1100, 3);
-        groups.give(1000, 1);
+        assert!(groups.give(1100, 3) && groups.give(1000, 1) && !groups.give(1300, 1) && !groups.give(900, 1));
         assert_eq!(groups.take(1100), None);
         assert_eq!(groups.take(1000), Some(1000));
         assert_eq!(groups.take(1140), None);
         assert_eq!(groups.take(1180), Some(1100));
-        assert_eq!(groups.take(9999), None);
+        for not_given in [1000, 1100, 1200, 9999, 3] {
+            assert_eq!(groups.take(not_given), None, "{not_given}");
+        }
+    }
+
+    #[test]
+    fn only_whole_frames_are_taken() {
+        let entries: [(bool, &[u8]); 7] = [
+            (true, b"one"),
+            (false, b"a"),
+            (false, b"b"),
+            (true, b"c"),
+            (true, b"two"),
+            (false, b"cut"),
+            (true, b"off"),
+        ];
+        let mut assembled = Assembled::default();
+        let mut taken = |from: usize, count: u32| {
+            let entries = &entries[from..];
+            let whole = assembled.take(count, |n| entries[n as usize]);
+            let frames = (0..assembled.count()).map(|n| match assembled.frame(n).unwrap() {
+                ReceivedFrame::Entry(entry) => entries[entry as usize].1.to_vec(),
+                ReceivedFrame::Bytes(bytes) => bytes.to_vec(),
+            });
+            let frames: Vec<Vec<u8>> = frames.collect();
+            assert!(assembled.frame(frames.len()).is_none());
+            (whole, frames)
+        };
+        let texts = |some: &[&str]| some.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>();
+        assert_eq!(taken(0, 6), (5, texts(&["one", "abc", "two"])));
+        assert_eq!(taken(5, 2), (2, texts(&["cutoff"])));
+        assert_eq!(taken(0, 3), (1, texts(&["one"])));
+        assert_eq!(taken(1, 1), (0, texts(&[])));
+        assert_eq!(taken(0, 0), (0, texts(&[])));
     }
 }

@@ -208,7 +208,14 @@ impl LiveFrameSender {
     #[inline]
     pub fn claim(&mut self, length: usize) -> Option<&mut [u8]> {
         if !self.is_live || length > LONGEST as usize {
+            // Frames leave in the order in which they were claimed.
+            if self.put > 0 {
+                self.send();
+            }
             return self.socket.claim(length);
+        }
+        if self.socket.has_claimed() {
+            self.socket.flush();
         }
         if self.put == self.burst {
             self.send();

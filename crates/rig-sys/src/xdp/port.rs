@@ -16,6 +16,11 @@ use crate::error::Error;
 use crate::ethtool;
 use crate::napi;
 
+/// Of Ethernet, with a tag.
+const HEADER: usize = 18;
+/// The kernel's own, which some drivers return (linux/errno.h).
+const ENOTSUPP: i32 = 524;
+
 /// Where the program that steers frames may stand.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
@@ -119,29 +124,30 @@ impl Port {
         if link.program.is_some() {
             return Err(link.occupied());
         }
-        let options = &Options { frame: longest(&link, options.frame), ..options.clone() };
         socket::buffer_for(options.frame)?;
-        match options.mode {
-            Mode::Driver => open_in(&link, places, options, Hook::Driver),
-            Mode::Generic => open_in(&link, places, options, Hook::Generic),
-            Mode::Any => match open_in(&link, places, options, Hook::Driver) {
-                Err(OpenError::NoDriverSupport { .. } | OpenError::NoSpareQueues { .. }) => {
-                    open_in(&link, places, options, Hook::Generic)
-                }
-                done => done,
-            },
+        match open_any(&link, places, options) {
+            // The MTU of the interface or of its peer is beyond a page: programs that know frames of several buffers are taken, however short those
+            // are that the port is for.
+            Err(OpenError::Mtu { .. }) if !kernel_is_before(6, 6) => {
+                let frame = options.frame.max(link.mtu as usize + HEADER).max(socket::BEYOND_A_PAGE);
+                open_any(&link, places, &Options { frame, ..options.clone() })
+            }
+            done => done,
         }
     }
 }
 
-/// The longest frame that may come. An interface whose MTU is more than a page has room for takes programs only that know frames of several buffers,
-/// however short those are that the port is for.
-fn longest(link: &Link, frame: usize) -> usize {
-    /// Above it veth's driver, as others, refuses programs that do not.
-    const MTU_OF_A_PAGE: u32 = 3498;
-    /// Of Ethernet, with a tag.
-    const HEADER: usize = 18;
-    if link.mtu > MTU_OF_A_PAGE && !kernel_is_before(6, 6) { frame.max(link.mtu as usize + HEADER) } else { frame }
+fn open_any(link: &Link, places: &[QueueCpu], options: &Options) -> Result<Port, OpenError> {
+    match options.mode {
+        Mode::Driver => open_in(link, places, options, Hook::Driver),
+        Mode::Generic => open_in(link, places, options, Hook::Generic),
+        Mode::Any => match open_in(link, places, options, Hook::Driver) {
+            Err(OpenError::NoDriverSupport { .. } | OpenError::NoSpareQueues { .. }) => {
+                open_in(link, places, options, Hook::Generic)
+            }
+            done => done,
+        },
+    }
 }
 
 fn open_in(link: &Link, places: &[QueueCpu], options: &Options, hook: Hook) -> Result<Port, OpenError> {
@@ -272,6 +278,8 @@ fn not_attached(link: &Link, error: io::Error) -> OpenError {
         Some(libc::ERANGE) => OpenError::Mtu { interface, mtu: link.mtu },
         Some(libc::ENOSPC) => OpenError::Queues { interface },
         Some(libc::ENOMEM) => OpenError::NoSpareQueues { interface },
+        // What drivers say whose programs see frames of one buffer alone, each in its own words.
+        Some(libc::EINVAL | libc::E2BIG | ENOTSUPP) if link.mtu > 1500 => OpenError::Mtu { interface, mtu: link.mtu },
         Some(libc::EPERM) => OpenError::NotPermitted { operation: format!("attaching an XDP program to {interface}") },
         // The command, or the kind of link, is not known.
         Some(libc::EINVAL) if kernel_is_before(5, 9) => {

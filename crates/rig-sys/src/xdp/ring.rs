@@ -91,6 +91,15 @@ impl<T: Copy> Producer<T> {
         true
     }
 
+    /// Whether so many entries can be added.
+    pub fn has_room(&mut self, count: u32) -> bool {
+        let entries = self.ring.layout.entries;
+        if entries - self.next.wrapping_sub(self.consumed) < count {
+            self.consumed = self.ring.consumer().load(Ordering::Acquire);
+        }
+        entries - self.next.wrapping_sub(self.consumed) >= count
+    }
+
     /// Lets the kernel see what was put.
     #[inline]
     pub fn submit(&mut self) {

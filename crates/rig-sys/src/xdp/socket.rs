@@ -20,7 +20,7 @@ use crate::error::{Error, ErrorContext, Result};
 use crate::mapping::Mapping;
 use crate::socket::set_option;
 
-/// Buffers to receive into, and entries of the rings that they go through; a power of two. So many frames may come while
+/// Buffers to receive into, and entries of the rings that they go through; a power of two. So many frames of one buffer may come while
 /// a worker does not look.
 const RECEIVE: u32 = 4096;
 /// Buffers to send from, and entries of their rings; a power of two.
@@ -32,8 +32,10 @@ const HEADROOM: usize = 256;
 const CACHE_LINE: usize = 64;
 /// Bytes of one page, the largest buffer.
 const PAGE: usize = 4096;
-/// Pieces of a frame at most: what a socket buffer has room for (MAX_SKB_FRAGS, as most kernels are configured), and its head.
+/// Pieces of a frame at most: what a socket buffer has room for as most kernels are configured (MAX_SKB_FRAGS), which is more than the longest packet has.
 const MOST_PIECES: usize = 17;
+/// The shortest frame that takes several buffers.
+pub(super) const BEYOND_A_PAGE: usize = PAGE - HEADROOM + 1;
 /// How long a queue may take to be free again.
 const RELEASE: Duration = Duration::from_secs(5);
 /// System calls of one flush at most. In copy mode each sends 32 frames (TX_BATCH_SIZE of net/xdp/xsk.c).
@@ -300,7 +302,7 @@ fn halves(
     };
     let free = (0..u64::from(buffers.frames_to_send())).map(|n| begin + n * stride).collect();
     let groups = in_pieces.then(|| Box::new(Groups::new(begin, stride, buffers.frames_to_send())));
-    let burst = options.burst.clamp(1, SEND);
+    let burst = options.burst.clamp(1, buffers.frames_to_send());
     Ok((receiver, Sender { shared, tx, completion, free, groups, put: 0, burst, behind: false }))
 }
 
@@ -348,6 +350,7 @@ fn bind(fd: &OwnedFd, link: &Link, queue: u32, copy: bool, in_pieces: bool) -> R
     Err(match error.raw_os_error() {
         Some(libc::EBUSY) => OpenError::QueueInUse { interface, queue },
         Some(libc::ENODEV) => OpenError::NoInterface(interface),
+        Some(libc::EINVAL | libc::EOPNOTSUPP) if in_pieces => OpenError::Pieces { interface },
         Some(libc::EINVAL) => link.no_queue(queue),
         _ => Error::new(format!("bind an AF_XDP socket to queue {queue} of {interface}"), error).into(),
     })
@@ -395,11 +398,15 @@ impl Meter {
         // SAFETY: a structure of integers.
         let statistics = unsafe { get::<libc::xdp_statistics>(&self.shared.fd, libc::XDP_STATISTICS) };
         let statistics = statistics.during(|| "read the counters of an AF_XDP socket".into())?;
+        // The kernel counts both kinds together, and beside that how often it found no buffer; drivers that do without copying do so ahead of the
+        // frames. Any frame fits into several buffers, and none is taken unless there are enough.
+        let no_buffer = match self.shared.buffers.pieces {
+            1 => statistics.rx_dropped.min(statistics.rx_fill_ring_empty_descs),
+            _ => statistics.rx_dropped,
+        };
         Ok(Statistics {
-            // The kernel counts both kinds together, and beside that how often it found no buffer; drivers that do
-            // without copying do so ahead of the frames.
-            rx_no_buffer: statistics.rx_dropped.min(statistics.rx_fill_ring_empty_descs),
-            rx_too_long: statistics.rx_dropped.saturating_sub(statistics.rx_fill_ring_empty_descs),
+            rx_no_buffer: no_buffer,
+            rx_too_long: statistics.rx_dropped - no_buffer,
             rx_ring_full: statistics.rx_ring_full,
             tx_invalid: statistics.tx_invalid_descs,
             tx_refused: self.live.as_ref().map_or(0, |live| live.refused.load(Ordering::Relaxed)),
@@ -452,7 +459,11 @@ impl Receiver {
             return available as usize;
         };
         let shared = &self.shared;
-        self.burst = assembled.take(&self.rx, available, |entry| shared.received(entry));
+        let rx = &self.rx;
+        self.burst = assembled.take(available, |n| {
+            let entry = rx.get(n);
+            (entry.options & libc::XDP_PKT_CONTD == 0, shared.received(&entry))
+        });
         assembled.count()
     }
 
@@ -505,7 +516,9 @@ impl Sender {
         };
         let size = self.shared.buffers.size;
         let pieces = length.div_ceil(size).max(1);
-        groups.give(buffer, pieces as u8);
+        if !self.tx.has_room(pieces as u32) || !groups.give(buffer, pieces as u8) {
+            return false;
+        }
         (0..pieces).all(|n| {
             let options = if n + 1 < pieces { libc::XDP_PKT_CONTD } else { 0 };
             let len = (length - n * size).min(size) as u32;

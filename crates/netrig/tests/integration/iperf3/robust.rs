@@ -226,3 +226,68 @@ fn a_client_that_waits_for_its_server_is_ended_by_a_signal() {
     let said = client(&Peer::Netrig, at.port(), "-t 1 --connect-timeout 200", home.path()).end();
     assert!(said.status == Some(1) && said.err.contains("Connection timed out"), "{said:#?}");
 }
+
+/// A word that is said twice before it is answered opens one stream, and both are answered.
+#[test]
+fn a_word_that_is_said_again_opens_no_second_stream() {
+    let home = tempfile::tempdir().unwrap();
+    let server = serve(&Peer::Netrig, "", home.path());
+    let mut control = connected(server.port);
+    control.write_all(&COOKIE).unwrap();
+    control.write_all(&framed(r#"{"udp":true,"parallel":2,"len":1000,"time":1,"omit":0}"#)).unwrap();
+    let mut states = [0; 2];
+    control.read_exact(&mut states).unwrap();
+    assert_eq!(states, [9, 10]);
+    let streams = [0, 1].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
+    for stream in &streams {
+        stream.connect(("127.0.0.1", server.port)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    }
+    let mut word = [0; 10];
+    (0..3).for_each(|_| drop(streams[0].send(b"9876").unwrap()));
+    assert_eq!(streams[0].recv(&mut word).unwrap(), 4);
+    // The test has one stream of two so far.
+    control.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    assert!(control.read(&mut states).is_err(), "one client's word has opened two streams");
+    control.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    streams[1].send(b"9876").unwrap();
+    control.read_exact(&mut states).unwrap();
+    assert_eq!(states, [1, 2]);
+    control.write_all(&[12]).unwrap();
+}
+
+/// The answer to the word was lost, and the server's datagrams come: a server that goes on has the stream.
+#[test]
+fn a_client_whose_answer_was_lost_goes_on_with_its_server() {
+    let home = tempfile::tempdir().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let words = UdpSocket::bind(("127.0.0.1", port)).unwrap();
+    let client = client(&Peer::Netrig, port, "-u -R -t 1 -b 1M", home.path());
+    let (mut control, _) = listener.accept().unwrap();
+    let mut cookie = [0; 37];
+    control.read_exact(&mut cookie).unwrap();
+    control.write_all(&[9]).unwrap();
+    let mut length = [0; 4];
+    control.read_exact(&mut length).unwrap();
+    let mut parameters = vec![0; u32::from_be_bytes(length) as usize];
+    control.read_exact(&mut parameters).unwrap();
+    control.write_all(&[10]).unwrap();
+    let mut word = [0; 10];
+    let (_, from) = words.recv_from(&mut word).unwrap();
+    // Held back by Nagle's algorithm until the client's kernel acknowledges what was said before: the datagrams overtake it.
+    control.write_all(&[1, 2]).unwrap();
+    for number in 1_u32..200 {
+        let mut datagram = [0; 1000];
+        datagram[8..12].copy_from_slice(&number.to_be_bytes());
+        words.send_to(&datagram, from).unwrap();
+    }
+    // It ends the test as one that runs.
+    let mut state = [0];
+    if control.read_exact(&mut state).is_err() {
+        panic!("{:#?}", client.end());
+    }
+    assert_eq!(state, [4], "the client has not begun");
+    drop(control);
+    assert_eq!(client.end().status, Some(1));
+}

@@ -84,16 +84,19 @@ fn a_port_that_cannot_be_had_says_why() {
 }
 
 #[test]
-fn frames_of_several_pages_go_by_packet_sockets_where_the_kernel_has_no_better() {
+fn interfaces_of_large_frames_are_opened_by_the_best_way_that_the_kernel_has() {
     if !is_root() {
         return;
     }
     let wire = Wire::new(1, 9000);
     let jumbo = |driver| PortPlan { mtu: 9000, ..plan("near", driver) };
     if takes_several_pages() {
-        for plan in [jumbo(Driver::Auto), plan("near", Driver::Auto)] {
-            let opened = wire.open(&plan, &Options::default()).unwrap();
-            assert!(!matches!(opened.devices[..], [Device::Packet(_)]), "{:?}", opened.notes);
+        drop(wire);
+        // Its own MTU, or its peer's, just beyond a page and far beyond.
+        for (mtu, own) in [(9000, 9000), (9000, 1500), (3499, 3499), (3499, 1500), (3822, 3822), (3823, 1500)] {
+            let wire = Wire::new(1, mtu);
+            let opened = wire.open(&PortPlan { mtu: own, ..plan("near", Driver::Auto) }, &Options::default()).unwrap();
+            assert!(!matches!(opened.devices[..], [Device::Packet(_)]), "{mtu}, {own}: {:?}", opened.notes);
         }
         return;
     }
