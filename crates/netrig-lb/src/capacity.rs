@@ -197,14 +197,15 @@ impl Load {
 /// The part of a service's new connections that each backend gets.
 fn shares(service: &Service) -> impl Iterator<Item = (&Backend, f64)> {
     let is_by_weight = !matches!(service.scheduler, Scheduler::RoundRobin | Scheduler::LeastConnections);
+    // A sorry server takes what is refused elsewhere, and no share.
+    let taking = |backend: &&Backend| !backend.sorry && backend.effective_weight() > 0;
     let weight = move |backend: &Backend| match backend.effective_weight() {
         weight if is_by_weight => f64::from(weight),
         0 => 0.0,
         _ => 1.0,
     };
-    let sum: f64 = service.backends.iter().map(weight).sum();
-    let taking = service.backends.iter().filter(|backend| backend.effective_weight() > 0);
-    taking.map(move |backend| (backend, weight(backend) / sum))
+    let sum: f64 = service.backends.iter().filter(taking).map(weight).sum();
+    service.backends.iter().filter(taking).map(move |backend| (backend, weight(backend) / sum))
 }
 
 fn whole(number: f64) -> u64 {

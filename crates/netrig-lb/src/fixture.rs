@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use super::message::{
-    BackendEntry, Counters, DefaultTimeouts, DeviceStatus, ForwardingMethod, Hop, NextHop, NextHopState, Protocol,
-    Rates, ReasonCount, RefusedPackets, ServiceEntry, ServiceKey, Status, TableStatus,
+    BackendEntry, BackendHealth, BackendHealthState, Counters, DefaultTimeouts, DeviceStatus, ForwardingMethod, Hop,
+    NextHop, NextHopState, Protocol, Rates, ReasonCount, RefusedPackets, ServiceEntry, ServiceHealth, ServiceKey,
+    Status, TableStatus,
 };
 
 fn parsed(address: &str) -> SocketAddr {
@@ -38,6 +39,29 @@ pub fn status() -> Status {
         total: Counters { connections: 2_000_000, ..counters },
         rates,
         next_hop: Some(next_hop(address, weight)),
+        health: None,
+    };
+    let health = |state, reason: Option<&str>| BackendHealth {
+        state,
+        state_ms: 75_000,
+        weight_in_force: u32::from(state == BackendHealthState::Up),
+        sorry: false,
+        reason: reason.map(str::to_owned),
+        contrary: 1,
+        needed: 3,
+        good: 100,
+        bad: 20,
+        unable: 0,
+        transitions: 3,
+        last_us: Some(750),
+        took_us: 120_000,
+    };
+    let service_health = ServiceHealth {
+        check: "http".to_owned(),
+        healthy_weight: 1,
+        quorum: 2,
+        has_quorum: false,
+        below_quorum: "those that are healthy go on alone".to_owned(),
     };
     let service = |protocol, address: &str| ServiceKey { protocol, address: parsed(address) };
     let reason = |number, key: &str, text: &str, remedy: &str, packets| ReasonCount {
@@ -65,6 +89,7 @@ pub fn status() -> Status {
         total: Counters::default(),
         rates: Rates::default(),
         refused: Vec::new(),
+        health: None,
         backends: vec![backend("[2001:db8:0:1::53]:53", 0, 0)],
     };
     let tcp = ServiceEntry {
@@ -84,9 +109,13 @@ pub fn status() -> Status {
         total: Counters { connections: 2_000_000, ..counters },
         rates,
         refused: vec![RefusedPackets { reason: "service_full".to_owned(), packets: 1234 }],
+        health: Some(service_health),
         backends: vec![
-            backend("10.0.0.12:8080", 1, 2048),
-            backend("10.0.0.9:8080", 100, 4096),
+            BackendEntry { health: Some(health(BackendHealthState::Up, None)), ..backend("10.0.0.12:8080", 1, 2048) },
+            BackendEntry {
+                health: Some(health(BackendHealthState::Down, Some("status 503, expected 200-399"))),
+                ..backend("10.0.0.9:8080", 100, 4096)
+            },
             BackendEntry { leaving: true, ..backend("10.0.0.10:8080", 1, 1) },
         ],
     };

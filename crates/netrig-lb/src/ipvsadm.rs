@@ -53,8 +53,8 @@ The options of ipvsadm and of DPVS; docs/IPVSADM.md has all of them:
   -d SERVICE -r SERVER[:PORT]                             remove it
   -P|-Q SERVICE -z ADDRESS [-F DEVICE]           add, remove a local address
   -G [SERVICE] [--json]                          list them
-  -L|-l [SERVICE] [-n] [--stats|--rate|--thresholds|--next-hops] [--exact]
-                  [--nosort] [--json]            list services and servers
+  -L|-l [SERVICE] [-n] [--stats|--rate|--thresholds|--next-hops|--health]
+                  [--exact] [--nosort] [--json]  list services and servers
   -L -c [SERVICE] [--client ADDRESS] [--backend ADDRESS:PORT] [--most N] [-n]
                   [--json]                       list connections
   -L --timeout, --set TCP TCPFIN UDP             timeouts, seconds; 0: stays
@@ -176,6 +176,7 @@ fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {
         ListingKind::Rate => listing::services(&status, listing, Style::Rate, names()),
         ListingKind::Thresholds => listing::services(&status, listing, Style::Thresholds, names()),
         ListingKind::NextHops => listing::services(&status, listing, Style::NextHops, names()),
+        ListingKind::Health => listing::services(&status, listing, Style::Health, names()),
         ListingKind::Connections(_) => String::new(),
     };
     streams::print(&text)

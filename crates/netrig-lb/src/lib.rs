@@ -22,6 +22,7 @@ mod drops;
 pub mod exercise;
 #[cfg(test)]
 mod fixture;
+mod health;
 pub mod instance;
 pub mod ipvsadm;
 pub mod listing;

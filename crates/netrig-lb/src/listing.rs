@@ -9,8 +9,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::message::{
-    BackendEntry, ConnectionEntry, Counters, Filter, ForwardingMethod, Hop, NextHop, NextHopState, Protocol, Rates,
-    ServiceEntry, ServiceKey, Status,
+    BackendEntry, BackendHealth, BackendHealthState, ConnectionEntry, Counters, Filter, ForwardingMethod, Hop, NextHop,
+    NextHopState, Protocol, Rates, ServiceEntry, ServiceHealth, ServiceKey, Status,
 };
 use super::names::Names;
 
@@ -32,6 +32,7 @@ pub enum ListingKind {
     Rate,
     Thresholds,
     NextHops,
+    Health,
     Timeout,
     Connections(Filter),
 }
@@ -43,8 +44,9 @@ pub enum Style {
     Stats,
     Rate,
     Thresholds,
-    /// Neither ipvsadm nor DPVS has it.
+    /// Neither ipvsadm nor DPVS has these.
     NextHops,
+    Health,
 }
 
 /// ipvsadm shows its kernel's version here and DPVS its own; of three numbers, for those who parse it.
@@ -67,6 +69,7 @@ fn title(style: Style) -> String {
             format!("{:<10} {:<10} {:<10} {:<10}", "Uthreshold", "Lthreshold", "ActiveConn", "InActConn")
         }
         Style::NextHops => format!("{:<11} {:<11} NextHop", "State", "For"),
+        Style::Health => format!("{:<11} {:<11} {:<7} {:<9} Reason", "State", "For", "Weight", "Took"),
     };
     format!("{:<33} {columns}\n  -> RemoteAddress:Port\n", "Prot LocalAddress:Port")
 }
@@ -126,6 +129,7 @@ fn service_row(text: &mut String, style: Style, service: &ServiceEntry, name: &s
         Style::Stats => *text += &format!("{name:<33}{}", counters(&service.counters, exact)),
         Style::Rate => *text += &format!("{name:<33}{}", rates(&service.rates, exact)),
         Style::Thresholds | Style::NextHops => *text += &format!("{name} {}", service.scheduler),
+        Style::Health => *text += &format!("{name} {}", service_health(service)),
     }
     text.push('\n');
 }
@@ -138,7 +142,7 @@ fn backend_row(
     name: &str,
     exact: bool,
 ) {
-    let BackendEntry { weight, active, inactive, .. } = backend;
+    let (BackendEntry { active, inactive, .. }, weight) = (backend, backend.weight_in_force());
     let columns = match style {
         Style::Rules => format!(" {:<7} {weight:<6} {active:<10} {inactive:<10}", forward_name(forward)),
         Style::Stats => counters(&backend.counters, exact),
@@ -150,6 +154,10 @@ fn backend_row(
         Style::NextHops => match &backend.next_hop {
             None => format!(" {:<11} {:<11} -", "unknown", "-"),
             Some(hop) => format!(" {:<11} {:<11} {}", state_name(hop.state), duration(hop.state_ms), hops(hop)),
+        },
+        Style::Health => match &backend.health {
+            None => format!(" {:<11} {:<11} {weight:<7} {:<9} -", "-", "-", "-"),
+            Some(health) => health_columns(health),
         },
     };
     *text += &format!("  -> {name:<28}{columns}\n");
@@ -164,6 +172,39 @@ pub fn state_name(state: NextHopState) -> &'static str {
         NextHopState::Local => "local",
         NextHopState::NoRoute => "no_route",
     }
+}
+
+/// As in JSON.
+pub fn health_name(state: BackendHealthState) -> &'static str {
+    match state {
+        BackendHealthState::Unknown => "unknown",
+        BackendHealthState::Up => "up",
+        BackendHealthState::Down => "down",
+        BackendHealthState::NotChecked => "not_checked",
+    }
+}
+
+fn service_health(service: &ServiceEntry) -> String {
+    match &service.health {
+        None => "not checked".to_owned(),
+        Some(ServiceHealth { check, healthy_weight, quorum, has_quorum, .. }) => {
+            let has = if *has_quorum { "" } else { ", MISSED" };
+            format!("{check}, healthy weight {healthy_weight}, quorum {quorum}{has}")
+        }
+    }
+}
+
+fn health_columns(health: &BackendHealth) -> String {
+    let state = if health.sorry { "sorry" } else { health_name(health.state) };
+    let (time, took) = match health.state {
+        BackendHealthState::NotChecked => ("-".to_owned(), "-".to_owned()),
+        _ => {
+            let took = health.last_us.map(|us| format!("{:.1} ms", us as f64 / 1000.0));
+            (duration(health.state_ms), took.unwrap_or_else(|| "-".to_owned()))
+        }
+    };
+    let reason = health.reason.as_deref().unwrap_or("-");
+    format!(" {state:<11} {time:<11} {:<7} {took:<9} {reason}", health.weight_in_force)
 }
 
 /// In the words of ip-neighbour(8); each with its state where there are several.

@@ -230,7 +230,59 @@ pub struct ServiceEntry {
     /// New connections that were refused since the balancer began, by the reasons for which any were.
     #[serde(default)]
     pub refused: Vec<RefusedPackets>,
+    /// What its check comes to; `null` without one.
+    #[serde(default)]
+    pub health: Option<ServiceHealth>,
     pub backends: Vec<BackendEntry>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceHealth {
+    /// `tcp`, `http`, `udp`, `dns`, `icmp`, `command`.
+    pub check: String,
+    /// Of the backends that are up, without sorry servers.
+    pub healthy_weight: u64,
+    pub quorum: u32,
+    /// Whether that is enough, hysteresis considered.
+    pub has_quorum: bool,
+    /// What is done while it is not, in words.
+    pub below_quorum: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BackendHealth {
+    pub state: BackendHealthState,
+    /// For how long it has been that, milliseconds, restarts of the control plane included.
+    pub state_ms: u64,
+    /// What new connections are distributed by: 0 for one that is down, or a sorry server that waits. While a backend of the service
+    /// starts slowly, in tenths if all weights are below 10.
+    pub weight_in_force: u32,
+    pub sorry: bool,
+    /// Why the last check has failed, or could not be made.
+    pub reason: Option<String>,
+    /// Checks in a row that speak against the state, and how many change it.
+    pub contrary: u32,
+    pub needed: u32,
+    /// Checks since the control plane was started, by what they came to; `unable` could not be made for a reason of this machine.
+    pub good: u64,
+    pub bad: u64,
+    pub unable: u64,
+    /// Changes between up and down, and the first to down.
+    pub transitions: u64,
+    /// Duration of the last check, and of all that were good or bad; microseconds.
+    pub last_us: Option<u64>,
+    pub took_us: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum BackendHealthState {
+    /// No check has ended yet: it gets connections, or none, as `begin` says.
+    Unknown,
+    Up,
+    Down,
+    /// A sorry server, or one whose check was switched off: it is taken to be healthy.
+    NotChecked,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -260,6 +312,16 @@ pub struct BackendEntry {
     /// Whether packets to it can go on from the balancer: looked at each second, without waiting for one. `null` until then.
     #[serde(default)]
     pub next_hop: Option<NextHop>,
+    /// What its check says; `null` where its service has none.
+    #[serde(default)]
+    pub health: Option<BackendHealth>,
+}
+
+impl BackendEntry {
+    /// The weight that new connections are distributed by.
+    pub fn weight_in_force(&self) -> u32 {
+        self.health.as_ref().map_or(self.weight, |health| health.weight_in_force)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

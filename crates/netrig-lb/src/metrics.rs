@@ -3,7 +3,9 @@
 use rig_service::openmetrics::Exposition;
 
 use super::listing::{forward_name, protocol, state_name};
-use super::message::{BackendEntry, Counters, NextHopState, ReasonCount, ServiceEntry, Status};
+use super::message::{
+    BackendEntry, BackendHealth, BackendHealthState, Counters, NextHopState, ReasonCount, ServiceEntry, Status,
+};
 
 /// What is told of each service, and of each of its backends under names of their own: a sum over one family is then
 /// never a sum of both.
@@ -114,6 +116,12 @@ fn of_service(text: &mut Exposition, balancer: &str, service: &ServiceEntry) {
         let help = "Packets of new connections that were refused to the service, by reason.";
         text.add("counter", "lb_service_refused_packets", "", help, &labels, refused.packets as f64);
     }
+    if let Some(health) = &service.health {
+        let help = "1 while the service's healthy backends have the weight of its quorum.";
+        text.add("gauge", "lb_service_quorum", "", help, &labels, f64::from(health.has_quorum));
+        let help = "Weight of the service's backends that are up.";
+        text.add("gauge", "lb_service_healthy_weight", "", help, &labels, health.healthy_weight as f64);
+    }
     counters(text, OF_SERVICE, &labels, &service.total);
     for backend in &service.backends {
         of_backend(text, [balancer, protocol, address, ("backend", &backend.address.to_string())], backend);
@@ -122,7 +130,8 @@ fn of_service(text: &mut Exposition, balancer: &str, service: &ServiceEntry) {
 
 fn of_backend(text: &mut Exposition, labels: [(&str, &str); 4], backend: &BackendEntry) {
     let mut gauge = |name, help, value| text.add("gauge", name, "", help, &labels, value);
-    gauge("lb_backend_weight", "The backend's share of new connections; 0 for none.", backend.weight.into());
+    let help = "The backend's share of new connections, by its settings; 0 for none.";
+    gauge("lb_backend_weight", help, backend.weight.into());
     gauge("lb_backend_active", "Established TCP connections to the backend.", backend.active.into());
     gauge("lb_backend_inactive", "All other connections to the backend.", backend.inactive.into());
     let help = "1 for one that was removed and still has connections.";
@@ -139,7 +148,33 @@ fn of_backend(text: &mut Exposition, labels: [(&str, &str); 4], backend: &Backen
         let seconds = next_hop.state_ms as f64 / 1000.0;
         text.add("gauge", "lb_backend_next_hop_state", "seconds", help, &labels, seconds);
     }
+    if let Some(health) = &backend.health {
+        health_of(text, labels, health);
+    }
     counters(text, OF_BACKEND, &labels, &backend.total);
+}
+
+fn health_of(text: &mut Exposition, labels: [(&str, &str); 4], health: &BackendHealth) {
+    let help = "The backend's share of new connections in force: 0 while it is down, or a sorry server that waits.";
+    text.add("gauge", "lb_backend_weight_in_force", "", help, &labels, health.weight_in_force.into());
+    if health.state == BackendHealthState::NotChecked {
+        return;
+    }
+    let help = "1 if the backend is up by its checks, 0 if it is down; nothing before the first check.";
+    if health.state != BackendHealthState::Unknown {
+        let is_up = f64::from(health.state == BackendHealthState::Up);
+        text.add("gauge", "lb_backend_healthy", "", help, &labels, is_up);
+    }
+    let [balancer, protocol, service, backend] = labels;
+    for (result, count) in [("good", health.good), ("bad", health.bad), ("unable", health.unable)] {
+        let labels = [balancer, protocol, service, backend, ("result", result)];
+        let help = "Health checks of the backend, by result; unable: not made, for a reason of this machine.";
+        text.add("counter", "lb_backend_checks", "", help, &labels, count as f64);
+    }
+    let help = "Time that health checks of the backend took, of those that were good or bad.";
+    text.add("counter", "lb_backend_checks", "seconds", help, &labels, health.took_us as f64 / 1e6);
+    let help = "Changes of the backend between up and down.";
+    text.add("counter", "lb_backend_health_transitions", "", help, &labels, health.transitions as f64);
 }
 
 fn counters(text: &mut Exposition, family: Family, labels: &[(&str, &str)], counters: &Counters) {

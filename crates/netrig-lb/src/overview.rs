@@ -6,7 +6,10 @@ use rig_cli::packet::wrapped;
 use rig_stats::units::counted;
 
 use super::listing::{duration, forward_name, order, protocol};
-use super::message::{BackendEntry, NextHop, NextHopState, Rates, ReasonCount, ServiceEntry, Status};
+use super::message::{
+    BackendEntry, BackendHealth, BackendHealthState, NextHop, NextHopState, Rates, ReasonCount, ServiceEntry,
+    ServiceHealth, Status,
+};
 
 /// `width` is that of the terminal, columns.
 pub fn write(status: &Status, width: usize) -> String {
@@ -41,6 +44,18 @@ pub fn write(status: &Status, width: usize) -> String {
     if missing > 0 {
         let all = counted(backends().count(), "backend", "backends");
         line("next hops", &format!("missing for {missing} of {all}: see NEXT HOP MISSING below"));
+    }
+    let down = backends().filter(|backend| down(backend).is_some()).count();
+    let missed =
+        status.services.iter().filter(|service| service.health.as_ref().is_some_and(|of| !of.has_quorum)).count();
+    if down + missed > 0 {
+        let all = counted(backends().count(), "backend", "backends");
+        let quorum = if missed > 0 {
+            format!(", {} without quorum", counted(missed, "service", "services"))
+        } else {
+            String::new()
+        };
+        line("health", &format!("{down} of {all} down{quorum}: see DOWN below, and -L --health"));
     }
     let mut services: Vec<&ServiceEntry> = status.services.iter().collect();
     services.sort_by_key(|service| order(service.key));
@@ -104,21 +119,34 @@ fn service_rows(service: &ServiceEntry) -> String {
         let reasons: Vec<_> = service.refused.iter().map(|of| format!("{} {}", of.reason, of.packets)).collect();
         text += &format!("  refused: {}\n", reasons.join(", "));
     }
+    if let Some(health) = service.health.as_ref().filter(|health| !health.has_quorum) {
+        let ServiceHealth { healthy_weight, quorum, below_quorum, .. } = health;
+        text += &format!("  NO QUORUM: healthy weight {healthy_weight}, quorum {quorum}; {below_quorum}\n");
+    }
     let sum = |count: fn(&BackendEntry) -> u32| service.backends.iter().map(|b| u64::from(count(b))).sum();
     text += &row("  all", cells(&service.rates, sum(|b| b.active), sum(|b| b.inactive)));
     for backend in &service.backends {
         let state = match (backend.leaving, backend.weight) {
             (true, _) => " removed",
+            (false, _) if backend.health.as_ref().is_some_and(|health| health.sorry) => " sorry server",
             (false, 0) => " weight 0",
             _ => "",
         };
         let name = format!("  {}{state}", backend.address);
         text += &row(&name, cells(&backend.rates, backend.active.into(), backend.inactive.into()));
+        if let Some(health) = down(backend) {
+            let reason = health.reason.as_deref().unwrap_or("its checks are good again, and it is not up yet");
+            text += &format!("    DOWN for {}: {reason}\n", duration(health.state_ms));
+        }
         if let Some(next_hop) = missing(backend) {
             text += &format!("    NEXT HOP MISSING for {}: {}\n", duration(next_hop.state_ms), why(next_hop));
         }
     }
     text
+}
+
+fn down(backend: &BackendEntry) -> Option<&BackendHealth> {
+    backend.health.as_ref().filter(|health| health.state == BackendHealthState::Down)
 }
 
 fn missing(backend: &BackendEntry) -> Option<&NextHop> {

@@ -27,8 +27,8 @@ pub use self::flow_label::lease_flow_label;
 pub use self::interface::interface_of;
 pub(crate) use self::option::set_option;
 pub use self::option::{
-    keep_packets_whole, set_defer_accept, set_dont_route, set_fast_open, set_fast_open_connect, set_receive_errors,
-    set_sctp_no_delay,
+    keep_packets_whole, receive_echo_replies, set_defer_accept, set_dont_route, set_fast_open, set_fast_open_connect,
+    set_receive_errors, set_sctp_no_delay,
 };
 pub use self::timestamp::{receive_stamped, sent_stamp, stamp_datagrams};
 pub use self::zerocopy::ZeroCopy;

@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use super::counts::{Counts, Snapshot, key_of};
 use super::devices::Devices;
+use super::health::HealthChecks;
 use super::introduction;
 use super::keep::{self, Pins};
 use super::pace::SweepPace;
@@ -35,6 +36,7 @@ pub(super) struct Engine {
     pub(super) devices: Devices,
     /// As it is in force, but for services that lack something.
     pub(super) rules: Rules,
+    pub(super) health: HealthChecks,
     /// As it was started, the command line's say included.
     pub(super) start: Start,
     pub(super) options: Options,
@@ -62,6 +64,7 @@ pub(super) struct LastErrors {
     neighbors: LastError,
     sweeping: LastError,
     counting: LastError,
+    health: LastError,
 }
 
 /// What was last said of one, so that it is said once.
@@ -184,7 +187,12 @@ impl Service for Engine {
     }
 
     fn due(&self) -> Instant {
-        self.pace.next().min(self.second)
+        let due = self.pace.next().min(self.second);
+        self.health.due().map_or(due, |health| health.min(due))
+    }
+
+    fn woken(&mut self) {
+        self.health.woken();
     }
 
     fn tick(&mut self) {
@@ -192,9 +200,14 @@ impl Service for Engine {
         if now >= self.pace.next() {
             self.sweep();
         }
-        if now >= self.second {
+        let each_second = now >= self.second;
+        if each_second {
             self.second = now + SECOND;
             self.each_second();
+        }
+        let failed = each_second && self.troubles.health.last().is_some();
+        if self.health.is_due(now, each_second) || failed {
+            self.follow_health();
         }
     }
 
@@ -206,7 +219,7 @@ impl Service for Engine {
         Ok(counters(&self.balancer)?)
     }
 
-    fn stop(self, end: End<Reply>) -> Result<Exit, Failure> {
+    fn stop(mut self, end: End<Reply>) -> Result<Exit, Failure> {
         let left = match (&self.pins, &end) {
             (None, _) => AfterExit::Nothing,
             // What was there before stays, with its connections.
@@ -214,7 +227,11 @@ impl Service for Engine {
             (Some(_), _) if self.detaches => AfterExit::Nothing,
             (Some(_), _) => AfterExit::Balancing,
         };
-        let Self { files, mut devices, balancer, pins, .. } = self;
+        if left == AfterExit::Balancing {
+            self.keep_health();
+        }
+        let Self { files, mut devices, balancer, pins, health, .. } = self;
+        drop(health);
         if left == AfterExit::Nothing {
             if let Some(files) = files.filter(|_| pins.is_some()) {
                 keep::remove_all(&files)?;
@@ -247,6 +264,23 @@ impl Engine {
             .err()
             .map(|error| format!("cannot sweep the table, connections do not expire: {}", in_words(&error.into())));
         self.troubles.sweeping.now(trouble).into_iter().for_each(|line| warn!("{line}"));
+    }
+
+    /// Puts in force what checks have come to.
+    fn follow_health(&mut self) {
+        let applied = self.health.apply(&mut self.balancer, &self.rules);
+        let trouble = applied.err().map(|error| {
+            let why = in_words(&refusal(error.into()).into());
+            format!("what checks have come to is not in force, and is tried again each second: {why}")
+        });
+        self.troubles.health.now(trouble).into_iter().for_each(|line| warn!("{line}"));
+        self.keep_health();
+    }
+
+    fn keep_health(&mut self) {
+        if let Err(error) = self.health.write_down() {
+            warn!("a restart will not know which backends are down: {}", in_words(&error));
+        }
     }
 
     fn ask_for_neighbors(&mut self) {
@@ -334,12 +368,10 @@ impl Engine {
 
     /// All or nothing. Says which services are not in force, and which are from now on.
     pub(super) fn put_in_force(&mut self, rules: Rules) -> anyhow::Result<Vec<String>> {
-        let room = self.balancer.sizes().connections;
-        let config = rules.config(room);
-        config.validate()?;
-        if let Err(error) = self.balancer.apply(&config) {
+        rules.config(self.balancer.sizes().connections).validate()?;
+        if let Err(error) = self.health.apply(&mut self.balancer, &rules) {
             // Half of it may be done.
-            self.balancer.apply(&self.rules.config(room)).unwrap_or_else(|error| {
+            self.health.apply(&mut self.balancer, &self.rules).unwrap_or_else(|error| {
                 warn!("the rules in force are incomplete: {}", in_words(&error.into()));
             });
             return Err(error.into());
@@ -360,6 +392,7 @@ impl Engine {
             }
         }
         self.rules = rules;
+        said.extend(self.health.watch(&self.rules).err().map(|error| in_words(&error)));
         said.extend(self.write_down().err());
         Ok(said)
     }

@@ -113,7 +113,7 @@ pub(crate) fn remove_all(files: &ServiceFiles) -> Result<bool, Failure> {
     let removed = pins.remove().with_context(|| format!("remove {}", pins.directory().display()));
     removed.or_exit(Exit::Failed)?;
     let placed = Placements::recall(files).undo_but(&[]);
-    for path in [files.configuration(), files.socket()] {
+    for path in [files.configuration(), files.socket(), super::health::file(files)] {
         let removed = fs::remove_file(&path).or_else(|error| gone(&error, error.kind()));
         removed.with_context(|| format!("remove {}", path.display())).or_exit(Exit::Failed)?;
     }

@@ -8,6 +8,7 @@ mod advice;
 mod counts;
 mod devices;
 mod engine;
+pub(super) mod health;
 pub(super) mod keep;
 mod pace;
 pub(super) mod placed;
@@ -26,7 +27,7 @@ use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_datapath::balancer::Balancer;
 use rig_service::files::ServiceFiles;
-use rig_service::{Started, http, serve, serve_on_stdio};
+use rig_service::{Started, Waker, http, serve, serve_on_stdio};
 use rig_stats::units::counted;
 use rig_sys::socket::NamedAddress;
 use tracing::{info, warn};
@@ -34,6 +35,7 @@ use tracing::{info, warn};
 use self::counts::Counts;
 use self::devices::Devices;
 use self::engine::{Engine, LastErrors, Options};
+use self::health::HealthChecks;
 use self::keep::Pins;
 use self::pace::SweepPace;
 use self::placed::Placements;
@@ -105,19 +107,24 @@ pub(super) fn run(run: &Run) -> Result<Exit, Failure> {
     let from_file = run.file.as_ref().map(|file| Settings::load(file, Completeness::Required)).transpose()?;
     let files = instance::files(&run.name);
     let taken = |process: &str| keep::taken(files.instance(), process);
-    serve(&files, taken, |_| start(run, &files, from_file))
+    serve(&files, taken, |waker| start(run, &files, from_file, waker))
 }
 
 /// Runs the balancer for the process that has started it, with settings that come from there.
 pub(super) fn run_on_stdio(run: &Run) -> Result<Exit, Failure> {
-    serve_on_stdio(&BALANCER, |settings, _| {
+    serve_on_stdio(&BALANCER, |settings, waker| {
         let settings = run.overlay.over(Settings::parse(engine::TEXT, settings, Completeness::Required)?);
-        begin(run, None, settings)
+        begin(run, None, settings, waker)
     })
 }
 
 /// Begins with the settings of a file, or with what a balancer that persists has left.
-fn start(run: &Run, files: &ServiceFiles, from_file: Option<Settings>) -> Result<Started<Engine>, Failure> {
+fn start(
+    run: &Run,
+    files: &ServiceFiles,
+    from_file: Option<Settings>,
+    waker: Waker,
+) -> Result<Started<Engine>, Failure> {
     let pins = Pins::of(files);
     if run.persist {
         pins.prepare()?.into_iter().for_each(|line| info!("{line}"));
@@ -139,7 +146,8 @@ fn start(run: &Run, files: &ServiceFiles, from_file: Option<Settings>) -> Result
         }
         None => Settings::default(),
     };
-    let begun = begin(run, Some(DaemonFiles { files, pins: &pins, resumes }), run.overlay.over(settings));
+    let kept = DaemonFiles { files, pins: &pins, resumes };
+    let begun = begin(run, Some(kept), run.overlay.over(settings), waker);
     if begun.is_err() && !resumes {
         Placements::recall(files).undo_but(&[]);
         if run.persist {
@@ -159,18 +167,23 @@ struct DaemonFiles<'a> {
     resumes: bool,
 }
 
-fn begin(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings) -> Result<Started<Engine>, Failure> {
+fn begin(
+    run: &Run,
+    kept: Option<DaemonFiles<'_>>,
+    settings: Settings,
+    waker: Waker,
+) -> Result<Started<Engine>, Failure> {
     if settings.start.devices.is_empty() {
         let hint = "name them by --device DEV, or by devices = [\"DEV\"] in the file";
         return Err(Failure::new(Exit::BadInput, anyhow!("no network device to balance on: {hint}")));
     }
     settings.start.sizes.validate().or_exit(Exit::BadInput)?;
     let metrics = settings.start.metrics.map(http::listen).transpose().or_exit(Exit::Lacking)?;
-    Ok(Started { service: build(run, kept, settings)?, metrics })
+    Ok(Started { service: build(run, kept, settings, waker)?, metrics })
 }
 
 /// The balancer with its rules in force, attached.
-fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings) -> Result<Engine, Failure> {
+fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Waker) -> Result<Engine, Failure> {
     let Settings { mut start, rules } = settings;
     let files = kept.map(|kept| kept.files);
     let pins = kept.filter(|_| run.persist).map(|kept| kept.pins.clone());
@@ -198,8 +211,10 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings) -> Result
             start.sizes = balancer.sizes();
         }
     }
-    let applied = balancer.apply(&rules.config(balancer.sizes().connections));
+    let mut health = HealthChecks::new(waker, files.filter(|_| pins.is_some()), resumed.is_some());
+    let applied = health.apply(&mut balancer, &rules);
     applied.map_err(|error| Failure::new(Exit::BadInput, engine::refusal(error.into())))?;
+    health.watch(&rules).or_exit(Exit::Failed)?;
     // Who cannot be asked for is told within a second.
     let _ = balancer.ask_for_neighbors();
     if let Some(pins) = pins.as_ref().filter(|_| resumed.is_none()) {
@@ -216,6 +231,7 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings) -> Result
         balancer,
         devices,
         rules,
+        health,
         start,
         options: Options { file: run.file.clone(), overlay: run.overlay.clone() },
         resumed: resumed.is_some(),
@@ -308,6 +324,10 @@ pub(super) fn services(rules: &super::settings::Rules) -> String {
             0 => Ok(()),
             locals => write!(text, ", {}", counted(locals, "local address", "local addresses")),
         };
+        if let Some(check) = &service.check {
+            let (probe, interval) = (check.probe.name(), rig_stats::units::Span(check.interval));
+            let _ = write!(text, ", checked by {probe} every {interval}");
+        }
         let _ = match service.lacks() {
             Some(lacks) => writeln!(text, "; not in force: it lacks {lacks}"),
             None => writeln!(text),

@@ -49,6 +49,11 @@ impl Engine {
             let limit = self.rules.limit_of(service, self.balancer.sizes().connections);
             let mut entry = entry(service, alive.copied(), &view);
             entry.limit = limit.map(Into::into);
+            if let Some((health, mut of)) = self.health.status(service) {
+                entry.health = Some(health);
+                let present = entry.backends.iter_mut().filter(|backend| !backend.leaving);
+                present.for_each(|backend| backend.health = of.remove(&backend.address));
+            }
             services.push(entry);
         }
         // Removed, or forwarded in another way before.
@@ -186,12 +191,15 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
             total,
             rates,
             next_hop: None,
+            health: None,
         });
     }
     let gone = alive
         .iter()
         .flat_map(|status| &status.backends)
-        .filter(|backend| backend.leaving && backend.active + backend.inactive > 0);
+        .filter(|backend| backend.leaving && backend.active + backend.inactive > 0)
+        // One that is removed while it is down is in the rules, and has its line.
+        .filter(|backend| service.backends.iter().all(|known| known.address != backend.address));
     backends.extend(gone.map(|backend| leaving_backend(service.key, name, backend, view)));
     ServiceEntry {
         key: service.key,
@@ -210,6 +218,7 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
         total,
         rates,
         refused: alive.map(refused).unwrap_or_default(),
+        health: None,
         backends,
     }
 }
@@ -241,6 +250,7 @@ fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
         total,
         rates,
         refused: refused(status),
+        health: None,
         backends: backends.map(|backend| leaving_backend(key, status.forward, backend, view)).collect(),
     }
 }
@@ -263,5 +273,6 @@ fn leaving_backend(
         total,
         rates,
         next_hop: None,
+        health: None,
     }
 }

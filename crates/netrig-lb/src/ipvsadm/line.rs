@@ -103,8 +103,8 @@ fn keys_of(verb: Verb) -> &'static [Key] {
         Verb::AddLocal | Verb::DeleteLocal => &[TcpService, UdpService, Local, Device],
         Verb::ListLocal => &[TcpService, UdpService, Json],
         Verb::List => &[
-            TcpService, UdpService, Numeric, Connection, Stats, Rate, Thresholds, NextHops, Timeout, Exact, Sort,
-            NoSort, Json, Client, Backend, Most,
+            TcpService, UdpService, Numeric, Connection, Stats, Rate, Thresholds, NextHops, Health, Timeout, Exact,
+            Sort, NoSort, Json, Client, Backend, Most,
         ],
         Verb::Save => &[Numeric],
         Verb::Clear | Verb::Set | Verb::Restore | Verb::Version | Verb::Help => &[],
@@ -362,6 +362,7 @@ impl ParsedArguments {
             (Key::Rate, "--rate"),
             (Key::Thresholds, "--thresholds"),
             (Key::NextHops, "--next-hops"),
+            (Key::Health, "--health"),
             (Key::Timeout, "--timeout"),
             (Key::Connection, "-c"),
         ];
@@ -378,6 +379,7 @@ impl ParsedArguments {
             Some(Key::Rate) => ListingKind::Rate,
             Some(Key::Thresholds) => ListingKind::Thresholds,
             Some(Key::NextHops) => ListingKind::NextHops,
+            Some(Key::Health) => ListingKind::Health,
             Some(Key::Timeout) => ListingKind::Timeout,
             Some(_) => ListingKind::Connections(self.filter(service)?),
             None => ListingKind::Rules,

@@ -11,7 +11,8 @@ fn listed(style: Style, exact: bool) -> String {
     services(&fixture::status(), &listing, style, Names::Numeric)
 }
 
-/// Byte by byte what ipvsadm 1.31 writes of the same services, but for the version and for DPVS's words.
+/// Byte by byte what ipvsadm 1.31 writes of the same services, but for the version and for DPVS's words. One that is down has no weight, as
+/// where keepalived inhibits it.
 #[test]
 fn the_layout_is_ipvsadms() {
     let expected = "\
@@ -19,7 +20,7 @@ IP Virtual Server version 0.1.0 (size=8650752)
 Prot LocalAddress:Port Scheduler Flags
   -> RemoteAddress:Port           Forward Weight ActiveConn InActConn
 TCP  192.0.2.1:80 wlc
-  -> 10.0.0.9:8080                FullNat 100    4096       17        \n  \
+  -> 10.0.0.9:8080                FullNat 0      4096       17        \n  \
   -> 10.0.0.12:8080               FullNat 1      2048       17        \n\
 UDP  [2001:db8::53]:53 sh conn-timeout 10
   -> [2001:db8:0:1::53]:53        Route   0      0          17        \n";
@@ -74,6 +75,22 @@ TCP  192.0.2.1:80 wlc
   -> 10.0.0.12:8080               0          0          2048       17        \n";
     let text = listed(Style::Thresholds, false);
     assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn health_has_its_reasons() {
+    let text = services(&fixture::status(), &asked(ListingKind::Health), Style::Health, Names::Numeric);
+    let rows: Vec<&str> = text.lines().skip(1).map(str::trim_end).collect();
+    let expected = [
+        "Prot LocalAddress:Port            State       For         Weight  Took      Reason",
+        "  -> RemoteAddress:Port",
+        "TCP  192.0.2.1:80 http, healthy weight 1, quorum 2, MISSED",
+        "  -> 10.0.0.9:8080                down        1 min 15 s  0       0.8 ms    status 503, expected 200-399",
+        "  -> 10.0.0.12:8080               up          1 min 15 s  1       0.8 ms    -",
+        "UDP  [2001:db8::53]:53 not checked",
+        "  -> [2001:db8:0:1::53]:53        -           -           0       -         -",
+    ];
+    assert_eq!(rows, expected);
 }
 
 #[test]

@@ -90,6 +90,13 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
     if old.reuse != new.reuse {
         said.push(format!("reuse is now {}", reuse_name(new.reuse)));
     }
+    match (&old.check, &new.check) {
+        (None, None) => {}
+        (Some(before), Some(now)) if before == now => {}
+        (None, Some(check)) => said.push(format!("backends are checked by {}", check.probe.name())),
+        (Some(_), None) => said.push("backends are no longer checked, and all are taken to be healthy".into()),
+        (Some(_), Some(_)) => said.push("the check has changed; what is known of backends stays".into()),
+    }
     if old.timeouts != new.timeouts {
         let (before, now) = (old.timeouts.over(defaults.0), new.timeouts.over(defaults.1));
         said.push(format!("timeouts: {}", timeouts(&before, &now)));
@@ -105,6 +112,13 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
             Some(before) => {
                 if (before.weight, before.drain) != (backend.weight, backend.drain) {
                     said.push(format!("backend {}: {} is now {}", backend.address, weight(before), weight(backend)));
+                }
+                if before.sorry != backend.sorry {
+                    let sorry = if backend.sorry { "now a sorry server" } else { "no longer a sorry server" };
+                    said.push(format!("backend {}: {sorry}", backend.address));
+                }
+                if before.check != backend.check {
+                    said.push(format!("backend {}: it is checked in another way", backend.address));
                 }
                 if before.limit != backend.limit {
                     let limit = limited(backend.limit);

@@ -7,6 +7,8 @@ use rig_cli::forms::{OneOrMany, TextOrTable};
 use rig_stats::units::Span;
 use toml::Spanned;
 
+use super::check::{BackendCheckFile, CheckFile};
+
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct File {
@@ -88,6 +90,7 @@ pub(super) struct ServiceFile {
     pub expire: Option<Spanned<String>>,
     pub sloppy_tcp: Option<Spanned<bool>>,
     pub reuse: Option<Spanned<String>>,
+    pub check: Option<Spanned<CheckFile>>,
     #[serde(default)]
     pub backend: Vec<Spanned<TextOrTable<BackendFile>>>,
 }
@@ -101,4 +104,7 @@ pub(super) struct BackendFile {
     pub limit: Option<u32>,
     #[serde(default)]
     pub drain: bool,
+    #[serde(default)]
+    pub sorry: bool,
+    pub check: Option<BackendCheckFile>,
 }

@@ -7,6 +7,7 @@
 //! ```
 
 mod changes;
+mod check;
 mod file;
 mod ranges;
 mod read;

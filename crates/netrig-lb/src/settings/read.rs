@@ -14,10 +14,12 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::socket::{AddressError, parse_address};
 use toml::Spanned;
 
+use super::check::{self, CheckedService};
 use super::file::{BackendFile, File, ServiceFile, TimeoutsFile, Unhandled};
 use super::ranges::{Addresses, Endpoints, RangeTooLarge};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, REUSES, Rules, SCHEDULERS, Service};
 use super::{Completeness, Device, HandOver, Settings, Start, TimeoutOverrides, Workers};
+use crate::health::check::Check;
 use crate::message::{ForwardingMethod, Protocol, ServiceKey};
 
 type Result<T, E = FileError> = std::result::Result<T, E>;
@@ -241,6 +243,7 @@ impl Reader<'_> {
                 .ok_or_else(|| self.unknown("way to reuse ports", name, &REUSES.map(|(name, _)| name)))?,
         };
         let timeouts = self.timeouts(&service.timeouts)?;
+        let check = self.check(service, (scheduler, forward))?;
         let mut listens = Vec::new();
         for (span, text) in service.listen.get_ref().each(service.listen.span()) {
             let keys = self.keys(text, &span)?;
@@ -271,13 +274,30 @@ impl Reader<'_> {
                     return Err(self.error(span, what, Some("remove one")));
                 }
                 let backends = self.backends(key, &service.backend)?;
-                let (local, timeouts) = (local.clone(), timeouts.clone());
+                if let (Some(said), Some(source)) = (&service.check, check.as_ref().and_then(|check| check.source))
+                    && source.is_ipv4() != key.address.is_ipv4()
+                {
+                    let what = format!("checks from {source} of {}", rules::ServiceText(key));
+                    return Err(self.error(said.span(), what, Some("choose a source of the service's family")));
+                }
+                let (local, timeouts, check) = (local.clone(), timeouts.clone(), check.clone());
                 let limit = service.limit;
                 // Of a list of both, what is TCP's holds for TCP.
                 let sloppy_tcp = is_tcp(&key) && service.sloppy_tcp.as_ref().is_some_and(|said| *said.get_ref());
                 let reuse = if is_tcp(&key) { reuse } else { PortReuse::default() };
-                let service =
-                    Service { key, scheduler, forward, local, limit, timeouts, expire, sloppy_tcp, reuse, backends };
+                let service = Service {
+                    key,
+                    scheduler,
+                    forward,
+                    local,
+                    limit,
+                    timeouts,
+                    expire,
+                    sloppy_tcp,
+                    reuse,
+                    check,
+                    backends,
+                };
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)
                     && !service.backends.is_empty()
                 {
@@ -290,6 +310,32 @@ impl Reader<'_> {
             }
         }
         Ok(services)
+    }
+
+    fn check(
+        &self,
+        service: &ServiceFile,
+        (scheduler, forward): (datapath::Scheduler, Option<ForwardingMethod>),
+    ) -> Result<Option<Box<Check>>> {
+        let complete = self.completeness == Completeness::Required;
+        let of = |backend: &&Spanned<TextOrTable<BackendFile>>, says: fn(&BackendFile) -> bool| match backend.get_ref()
+        {
+            TextOrTable::Table(table) => says(table),
+            TextOrTable::Text(_) => false,
+        };
+        let has_sorry = service.backend.iter().any(|backend| of(&backend, |table| table.sorry));
+        let Some(said) = &service.check else {
+            let says = |table: &BackendFile| table.sorry || table.check.is_some();
+            return match service.backend.iter().find(|backend| of(backend, says)) {
+                Some(backend) if complete => {
+                    let what = "'sorry' or 'check' of a backend whose service has no check";
+                    Err(self.error(backend.span(), what, Some("add [service.check] with a kind, e.g. kind = \"tcp\"")))
+                }
+                _ => Ok(None),
+            };
+        };
+        let facts = CheckedService { forward, scheduler, has_sorry, complete };
+        Ok(Some(Box::new(check::read(&self.source, said, facts)?)))
     }
 
     /// `tcp 192.0.2.1:80`, `udp 192.0.2.1:53`, `192.0.2.1-192.0.2.8:80`.
@@ -323,7 +369,11 @@ impl Reader<'_> {
                 TextOrTable::Table(table) => {
                     let weight = table.weight.unwrap_or(1);
                     let limit = table.limit.and_then(NonZeroU32::new);
-                    (&table.address, Backend { address: key.address, weight, limit, drain: table.drain })
+                    let said = table.check.as_ref().map(check::backend_check).transpose();
+                    let hint = "write false, \"10.1.0.1:9000\", \"10.1.0.1\" or \":9000\"";
+                    let check = said.map_err(|what| self.error(entry.span(), what, Some(hint)))?.unwrap_or_default();
+                    let (drain, sorry) = (table.drain, table.sorry);
+                    (&table.address, Backend { address: key.address, weight, limit, drain, sorry, check })
                 }
             };
             if template.weight > balancer::MAX_WEIGHT {

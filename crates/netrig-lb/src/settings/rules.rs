@@ -8,6 +8,7 @@ use std::time::Duration;
 use rig_datapath::balancer::{self as datapath, ExpiryPolicy, Policy, PortReuse, Scheduler, Timeouts};
 
 use super::timeouts::TimeoutOverrides;
+use crate::health::check::{BackendCheck, Check};
 use crate::message::{BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceOptions};
 
 /// Everything that can be changed while the balancer runs. It may be incomplete, as it is between one command and the
@@ -35,6 +36,8 @@ pub struct Service {
     pub expire: ExpiryPolicy,
     pub sloppy_tcp: bool,
     pub reuse: PortReuse,
+    /// How its backends are checked; not at all without.
+    pub check: Option<Box<Check>>,
     pub backends: Vec<Backend>,
 }
 
@@ -46,11 +49,14 @@ pub struct Backend {
     pub limit: Option<NonZeroU32>,
     /// It keeps its connections and its weight, and gets no new ones.
     pub drain: bool,
+    /// It gets connections where too few others are healthy; needs a check of its service.
+    pub sorry: bool,
+    pub check: BackendCheck,
 }
 
 impl Backend {
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, weight: 1, limit: None, drain: false }
+        Self { address, weight: 1, limit: None, drain: false, sorry: false, check: BackendCheck::AsService }
     }
 
     /// The weight that is in force.
@@ -148,6 +154,7 @@ impl Service {
             expire: ExpiryPolicy::Never,
             sloppy_tcp: false,
             reuse: PortReuse::default(),
+            check: None,
             backends: Vec::new(),
         }
     }

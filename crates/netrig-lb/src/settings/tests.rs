@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use rig_datapath::balancer::{Policy, PortReuse, UnhandledPolicy};
 
 use super::*;
+use crate::health::check::{BackendCheck, Check, Destination, Exchange, Probe};
 use crate::message::{ForwardingMethod, Protocol, ServiceKey};
 
 fn parse(text: &str) -> Settings {
@@ -353,7 +354,19 @@ prop_compose! {
             weight,
             limit: limit.try_into().ok(),
             drain,
+            sorry: shuffled && drain,
+            check: match limit % 4 {
+                0 => BackendCheck::Off,
+                1 => BackendCheck::At { address: None, port: Some(port) },
+                2 => BackendCheck::At { address: Some(backend(v6, n, port).ip()), port: udp.then_some(port) },
+                _ => BackendCheck::AsService,
+            },
         }).collect();
+        service.check = shuffled.then(|| {
+            let probe = Probe::Tcp(Exchange { send: vec![most as u8, 0xff], expect: b"0x\n\"'".to_vec() });
+            let rise = 1 + most % 100;
+            Box::new(Check { rise, port: udp.then_some(port), ..Check::new(probe, Destination::Service) })
+        });
         service
     }
 }

@@ -9,6 +9,7 @@ use rig_datapath::balancer::{ExpiryPolicy, Policy, PortReuse, Sizes, UnhandledPo
 use rig_stats::units::Span;
 use rig_sys::socket::NamedAddress;
 
+use super::check;
 use super::ranges::{shorten, shorten_endpoints};
 use super::rules::{Backend, Service, expire_name, forward_name, reuse_name, scheduler_name};
 use super::{HandOver, Settings, TimeoutOverrides, Workers};
@@ -124,6 +125,11 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
         let timeouts: Vec<String> = spans(&service.timeouts).map(|(name, span)| format!("{name} = {span}")).collect();
         writeln!(out, "timeouts = {{ {} }}", timeouts.join(", "))?;
     }
+    if let Some(said) = &service.check {
+        let entries = check::entries(said, service.forward);
+        let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
+        writeln!(out, "check = {{ {} }}", entries.join(", "))?;
+    }
     let alike = |before: &Backend, after: &Backend| Backend { address: after.address, ..*before } == *after;
     let mut backends = Vec::new();
     for run in service.backends.chunk_by(alike) {
@@ -145,7 +151,9 @@ fn entry(text: &str, backend: &Backend) -> String {
     let weight = (backend.weight != 1).then(|| format!("weight = {}", backend.weight));
     let limit = backend.limit.map(|limit| format!("limit = {limit}"));
     let drain = backend.drain.then(|| "drain = true".to_owned());
-    let more: Vec<String> = weight.into_iter().chain(limit).chain(drain).collect();
+    let sorry = backend.sorry.then(|| "sorry = true".to_owned());
+    let check = check::backend_check_text(backend.check).map(|check| format!("check = {check}"));
+    let more: Vec<String> = [weight, limit, drain, sorry, check].into_iter().flatten().collect();
     match more.is_empty() {
         true => quoted(text),
         false => format!("{{ address = {}, {} }}", quoted(text), more.join(", ")),

@@ -6,13 +6,17 @@ mod lab;
 #[path = "../../../rig-datapath/tests/integration/endtoend/talk.rs"]
 #[allow(dead_code, reason = "shared with the tests of the library, which use more of it")]
 mod talk;
+#[path = "../../../rig-datapath/tests/integration/endtoend/unpack.rs"]
+mod unpack;
+
+mod health;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use lab::{Plan, Wires, until};
 use rig_sys::netns::NetNs;
@@ -46,7 +50,8 @@ fn said(output: &Output) -> String {
 
 impl BalancerDirectory {
     fn new(wires: &Wires) -> Self {
-        let name = format!("e2e-{}", std::process::id());
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("e2e-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         Self { directory: tempfile::tempdir().unwrap(), here: again(&wires.here), name }
     }
 

@@ -109,6 +109,18 @@ impl Netlink {
         Ok(matches!(state, Some(Permanent | Noarp | Reachable | Probe | Stale | Delay)))
     }
 
+    /// The neighbour's link-layer address, where the kernel knows it; empty where the link has none.
+    pub fn link_layer_address(&self, hop: NextHop) -> Result<Option<Vec<u8>>> {
+        let Some(entry) = self.entry(hop)? else { return Ok(None) };
+        if matches!(entry.header.state, NeighbourState::Noarp) {
+            return Ok(Some(Vec::new()));
+        }
+        Ok(entry.attributes.into_iter().find_map(|attribute| match attribute {
+            NeighbourAttribute::LinkLayerAddress(address) => Some(address),
+            _ => None,
+        }))
+    }
+
     /// `None` where there is no entry.
     fn entry(&self, hop: NextHop) -> Result<Option<NeighbourMessage>> {
         match self.exchange(RouteNetlinkMessage::GetNeighbour(neighbor(hop)), NLM_F_REQUEST) {

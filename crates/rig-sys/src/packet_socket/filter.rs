@@ -94,6 +94,31 @@ fn within_v6(offset: u32, own: &PortAddresses) -> Code {
     code
 }
 
+/// Takes packets from these senders, all of one IP version. It begins at the IP header.
+pub(super) fn from_senders(senders: &[IpAddr]) -> Code {
+    const IPV4_SOURCE: u32 = 12;
+    const IPV6_SOURCE: u32 = 8;
+    let mut code = Vec::new();
+    for sender in senders {
+        match sender {
+            IpAddr::V4(sender) => {
+                let word = sender.to_bits();
+                code.extend([load(LOAD_WORD, IPV4_SOURCE), jump(JUMP_EQUAL, word, 0, 1), give(ALL)]);
+            }
+            IpAddr::V6(sender) => {
+                let octets = sender.octets();
+                let words = octets.as_chunks::<4>().0.iter().map(|word| u32::from_be_bytes(*word));
+                for ((n, word), rest) in (0..).zip(words).zip([7, 5, 3, 1]) {
+                    code.extend([load(LOAD_WORD, IPV6_SOURCE + 4 * n), jump(JUMP_EQUAL, word, 0, rest)]);
+                }
+                code.push(give(ALL));
+            }
+        }
+    }
+    code.push(give(0));
+    code
+}
+
 fn load(size: u16, offset: u32) -> libc::sock_filter {
     libc::sock_filter { code: size, jt: 0, jf: 0, k: offset }
 }
@@ -150,6 +175,26 @@ mod tests {
         frame[12..14].copy_from_slice(&ethertype.to_be_bytes());
         frame[at..at + bytes.len()].copy_from_slice(bytes);
         frame
+    }
+
+    #[test]
+    fn packets_of_senders_are_told_from_others() {
+        let packet = |at: usize, address: &[u8]| {
+            let mut packet = vec![0; 60];
+            packet[at..at + address.len()].copy_from_slice(address);
+            packet
+        };
+        let code = from_senders(&[[192, 0, 2, 1].into(), [192, 0, 2, 9].into()]);
+        for (taken, address) in [(true, [192, 0, 2, 1]), (true, [192, 0, 2, 9]), (false, [192, 0, 2, 2])] {
+            assert_eq!(takes(&code, &packet(12, &address)), taken);
+        }
+        let v6 = |address: &str| address.parse::<std::net::Ipv6Addr>().unwrap();
+        let code = from_senders(&[v6("fd00::1").into(), v6("fd00:1::2").into()]);
+        for (taken, address) in [(true, "fd00::1"), (true, "fd00:1::2"), (false, "fd00::2"), (false, "fd00:1::1")] {
+            assert_eq!(takes(&code, &packet(8, &v6(address).octets())), taken, "{address}");
+        }
+        assert!(!takes(&from_senders(&[]), &packet(0, &[])));
+        assert!(from_senders(&[v6("::1").into(); super::super::PacketTap::MOST_SENDERS]).len() <= 4096);
     }
 
     #[test]

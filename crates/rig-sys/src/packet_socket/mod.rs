@@ -6,6 +6,7 @@
 
 mod filter;
 mod ring;
+mod tap;
 
 use std::io;
 use std::mem::size_of;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use ring::{Receiver, Sender};
+pub use tap::PacketTap;
 
 use crate::error::{Error, Result};
 use crate::socket::set_option;

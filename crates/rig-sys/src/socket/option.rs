@@ -71,6 +71,25 @@ pub fn set_sctp_no_delay(socket: impl AsFd) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_SCTP, SCTP_NODELAY, &1)
 }
 
+/// Has a raw socket of ICMP receive echo replies and nothing else (ICMP_FILTER of linux/icmp.h; ICMPV6_FILTER, RFC 3542, 3.2).
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn receive_echo_replies(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
+    const ICMP_FILTER: c_int = 1;
+    const ICMPV6_FILTER: c_int = 1;
+    const SOL_RAW: c_int = 255;
+    const REPLY: u32 = 0;
+    const REPLY_V6: usize = 129;
+    if ipv6 {
+        // A bit that is set blocks a type.
+        let mut blocked = [u32::MAX; 8];
+        blocked[REPLY_V6 / 32] &= !(1 << (REPLY_V6 % 32));
+        return set_option(socket, libc::IPPROTO_ICMPV6, ICMPV6_FILTER, &blocked);
+    }
+    set_option(socket, SOL_RAW, ICMP_FILTER, &!(1_u32 << REPLY))
+}
+
 /// Leaves the port of a socket that is bound to an address to connect(2), which takes one that is free for its destination
 /// (IP_BIND_ADDRESS_NO_PORT, ip(7), Linux 4.2; for IPv6, too).
 ///

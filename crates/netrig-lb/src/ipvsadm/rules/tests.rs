@@ -103,6 +103,7 @@ fn of(
         total,
         rates,
         refused,
+        health: None,
         backends,
     }
 }
@@ -120,6 +121,7 @@ fn backend_of(address: SocketAddr, weight: u32, limit: Option<u32>) -> BackendEn
         total,
         rates,
         next_hop: None,
+        health: None,
     }
 }
 

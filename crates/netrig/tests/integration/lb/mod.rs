@@ -1,6 +1,7 @@
 //! `netrig lb` as a service: its file, its socket, its commands, its end, with real connections through it.
 
 mod checks;
+mod health;
 mod lab;
 mod next_hops;
 mod reuse;

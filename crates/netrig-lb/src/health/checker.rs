@@ -1,0 +1,540 @@
+//! The thread that checks: one for all backends, with sockets that never wait.
+//!
+//! ```text
+//! timers: a probe is due, or out of time ─┐
+//! epoll: a socket or a program is ready ──┼──> flight ── verdict ──> board ── news ──> the balancer's thread
+//! new targets, the end ───────────────────┘
+//! ```
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::time::Timespec;
+use tracing::error;
+
+use super::board::{Board, LastProbe, Outcome, Record, TargetKey};
+use super::check::{Check, Probe};
+use super::direct::{DirectPort, DirectProbe, ForwardingPath, LaunchError};
+use super::probe::{
+    CommandProbe, DatagramJudge, DatagramProbe, EchoSocket, StreamJudge, StreamProbe, Verdict, no_answer, of_error,
+};
+use super::schedule::{self, Timers};
+use super::state::HealthState;
+
+/// Sockets of probes that are open at a time; what is due beyond them waits for its turn.
+const MOST_SOCKETS: usize = 8192;
+/// Files that the rest of the process may need.
+const OTHER_FILES: u64 = 512;
+/// Programs that run at a time.
+const MOST_PROGRAMS: usize = 32;
+/// Events that are taken at once.
+const BATCH: usize = 256;
+
+/// A backend to check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    pub key: TargetKey,
+    pub check: Arc<Check>,
+    /// Where probes go.
+    pub to: SocketAddr,
+    /// Where that is a service's own address: the way to the backend.
+    pub path: Option<ForwardingPath>,
+}
+
+/// What both threads know.
+#[derive(Debug)]
+struct Shared {
+    board: Mutex<Board>,
+    /// New ones.
+    targets: Mutex<Option<Vec<Target>>>,
+    ends: std::sync::atomic::AtomicBool,
+    wake: OwnedFd,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    fn wake(&self) {
+        // Full is awake.
+        let _awake = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
+/// The checks of a balancer. They end with this.
+#[derive(Debug)]
+pub struct Checker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checker {
+    /// Starts the thread; `news` is called by it when there are events on the board.
+    ///
+    /// # Errors
+    /// When there is no thread or no epoll to be had.
+    pub fn start(news: impl Fn() + Send + 'static) -> io::Result<Self> {
+        rig_sys::process::raise_file_limit();
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &wake, EventData::new_u64(WAKE), EventFlags::IN)?;
+        let shared = Arc::new(Shared { board: Mutex::default(), targets: Mutex::default(), ends: false.into(), wake });
+        let own = Loop {
+            shared: Arc::clone(&shared),
+            epoll,
+            news: Box::new(news),
+            timers: Timers::default(),
+            targets: HashMap::new(),
+            flights: HashMap::new(),
+            waiting: [VecDeque::new(), VecDeque::new()],
+            open: [0; 2],
+            most: [most_sockets(), MOST_PROGRAMS],
+            echoes: HashMap::new(),
+            direct: None,
+            dying: Vec::new(),
+            numbers: FIRST_NUMBER,
+        };
+        let thread = thread::Builder::new().name("check".into()).spawn(move || own.run())?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Checks these from now on, and no others. What is known of one that was checked before stays; of another it is what `kept` has.
+    pub fn watch(&self, targets: Vec<Target>, kept: impl Fn(&TargetKey) -> Option<HealthState>) {
+        let now = SystemTime::now();
+        {
+            let mut board = lock(&self.shared.board);
+            let mut before = std::mem::take(&mut board.records);
+            let record = |target: &Target| {
+                let known = before.remove(&target.key);
+                let new = || Record::new(kept(&target.key).unwrap_or_else(|| HealthState::new(now)));
+                (target.key, known.unwrap_or_else(new))
+            };
+            board.records = targets.iter().map(record).collect();
+        }
+        *lock(&self.shared.targets) = Some(targets);
+        self.shared.wake();
+    }
+
+    pub fn board(&self) -> MutexGuard<'_, Board> {
+        lock(&self.shared.board)
+    }
+}
+
+impl Drop for Checker {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, std::sync::atomic::Ordering::Release);
+        self.shared.wake();
+        if let Some(thread) = self.thread.take() {
+            let _panicked = thread.join();
+        }
+    }
+}
+
+fn most_sockets() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    MOST_SOCKETS.min(usize::try_from(limit.saturating_sub(OTHER_FILES)).unwrap_or(MOST_SOCKETS)).max(16)
+}
+
+/// What events of epoll stand for: below the first number of a flight, the eventfd and the shared sockets of echoes.
+const WAKE: u64 = 0;
+const TAPS: [u64; 2] = [1, 2];
+const FIRST_NUMBER: u64 = 1 << 32;
+
+/// What is due; both numbers are never used twice, so that what has been overtaken is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    Probe(u64),
+    OutOfTime(u64),
+    /// What was not answered, and after which time it was sent.
+    Resend(u64, Duration),
+}
+
+#[derive(Debug)]
+struct Watched {
+    target: Target,
+    /// The flight under way, or 0.
+    flight: u64,
+}
+
+/// A probe under way.
+#[derive(Debug)]
+struct Flight {
+    /// The number of whom it probes.
+    of: u64,
+    began: Instant,
+    what: Underway,
+}
+
+#[derive(Debug)]
+enum Underway {
+    Stream(StreamProbe),
+    Datagram(DatagramProbe),
+    Echo { socket: EchoKey, nonce: u64 },
+    Command(CommandProbe),
+    Direct(DirectProbe),
+}
+
+/// RFC 6298, 2.1: before a round trip is known.
+const RESEND: Duration = Duration::from_secs(1);
+
+/// The two kinds of things that are bounded, each by a number of its own.
+const SOCKETS: usize = 0;
+const PROGRAMS: usize = 1;
+
+fn class(probe: &Probe) -> usize {
+    if matches!(probe, Probe::Command(_)) { PROGRAMS } else { SOCKETS }
+}
+
+type EchoKey = (bool, Option<IpAddr>);
+
+struct Loop {
+    shared: Arc<Shared>,
+    epoll: OwnedFd,
+    news: Box<dyn Fn() + Send>,
+    timers: Timers<Due>,
+    targets: HashMap<u64, Watched>,
+    flights: HashMap<u64, Flight>,
+    /// Those whose turn has not come, by class.
+    waiting: [VecDeque<u64>; 2],
+    open: [usize; 2],
+    most: [usize; 2],
+    /// With the numbers that epoll knows them by.
+    echoes: HashMap<EchoKey, (u64, EchoSocket)>,
+    /// Once a check goes to a service's own address.
+    direct: Option<DirectPort>,
+    /// Programs that were killed, until they have ended.
+    dying: Vec<CommandProbe>,
+    numbers: u64,
+}
+
+impl Loop {
+    fn run(mut self) {
+        let mut events = Vec::with_capacity(BATCH);
+        loop {
+            if self.shared.ends.load(std::sync::atomic::Ordering::Acquire) {
+                return;
+            }
+            let new = lock(&self.shared.targets).take();
+            if let Some(targets) = new {
+                self.retarget(targets);
+            }
+            let now = Instant::now();
+            while let Some(due) = self.timers.due(now) {
+                self.attend(due);
+            }
+            self.reap();
+            self.begin_waiting();
+            events.clear();
+            let wait = self.timers.next().map(|at| timespec(at.saturating_duration_since(Instant::now())));
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), wait.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => {
+                    error!("health checks have ended, all backends stay as they are: {errno}");
+                    return;
+                }
+            }
+            for event in &events {
+                self.ready(event);
+            }
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    /// Takes other targets. One that is as it was goes on as it was.
+    fn retarget(&mut self, targets: Vec<Target>) {
+        let mut before: HashMap<TargetKey, u64> =
+            self.targets.iter().map(|(number, watched)| (watched.target.key, *number)).collect();
+        for target in targets {
+            match before.remove(&target.key) {
+                Some(number) if self.targets.get(&number).is_some_and(|watched| watched.target == target) => {}
+                old => {
+                    old.into_iter().for_each(|number| self.forget(number));
+                    let number = self.number();
+                    let at = Instant::now() + schedule::first(target.check.interval, random());
+                    self.timers.add(at, Due::Probe(number));
+                    self.targets.insert(number, Watched { target, flight: 0 });
+                }
+            }
+        }
+        before.into_values().for_each(|number| self.forget(number));
+        self.hear();
+        // Sockets that nobody sends by any more.
+        let used: Vec<EchoKey> = self.targets.values().map(|watched| echo_key(&watched.target)).collect();
+        self.echoes.retain(|key, _| used.contains(key));
+    }
+
+    /// The services whose own addresses are checked.
+    fn hear(&mut self) {
+        let Some(direct) = &mut self.direct else { return };
+        let with_path = self.targets.values().filter(|watched| watched.target.path.is_some());
+        let mut services: Vec<IpAddr> = with_path.map(|watched| watched.target.to.ip()).collect();
+        services.sort_unstable();
+        services.dedup();
+        direct.hear(&services);
+    }
+
+    fn forget(&mut self, number: u64) {
+        if let Some(watched) = self.targets.remove(&number)
+            && watched.flight != 0
+        {
+            self.land(watched.flight);
+        }
+    }
+
+    fn attend(&mut self, due: Due) {
+        match due {
+            Due::Probe(number) => {
+                if let Some(watched) = self.targets.get(&number) {
+                    self.waiting[class(&watched.target.check.probe)].push_back(number);
+                }
+            }
+            Due::Resend(number, after) => {
+                let flight = self.flights.get(&number).map(|flight| &flight.what);
+                if let (Some(Underway::Direct(probe)), Some(port)) = (flight, &self.direct)
+                    && port.resend(probe)
+                {
+                    self.timers.add(Instant::now() + 2 * after, Due::Resend(number, 2 * after));
+                }
+            }
+            Due::OutOfTime(flight) => {
+                let Some(of) = self.flights.get(&flight).map(|flight| flight.of) else { return };
+                let timeout = self.targets.get(&of).map_or(Duration::ZERO, |watched| watched.target.check.timeout);
+                let why = match self.flights.get(&flight).map(|flight| &flight.what) {
+                    Some(Underway::Stream(probe)) => probe.late(timeout),
+                    Some(Underway::Direct(probe)) => probe.late(timeout),
+                    Some(Underway::Command(_)) => {
+                        format!("the command has not ended within {}", rig_stats::units::Span(timeout))
+                    }
+                    _ => no_answer(timeout),
+                };
+                self.conclude(flight, Err(why));
+            }
+        }
+    }
+
+    /// Programs that were killed take room until they have ended, and nobody waits for them.
+    fn reap(&mut self) {
+        let before = self.dying.len();
+        self.dying.retain_mut(|probe| probe.go_on().is_none());
+        self.open[PROGRAMS] -= before - self.dying.len();
+    }
+
+    fn begin_waiting(&mut self) {
+        for class in 0..self.waiting.len() {
+            while self.open[class] < self.most[class]
+                && let Some(number) = self.waiting[class].pop_front()
+            {
+                self.begin(number);
+            }
+        }
+    }
+
+    /// Begins a probe.
+    fn begin(&mut self, number: u64) {
+        let Some(watched) = self.targets.get(&number) else { return };
+        let (target, began, flight) = (watched.target.clone(), Instant::now(), self.number());
+        let begun = self.launch(&target, flight);
+        match begun {
+            Ok(what) => {
+                self.open[class(&target.check.probe)] += 1;
+                self.timers.add(began + target.check.timeout, Due::OutOfTime(flight));
+                self.flights.insert(flight, Flight { of: number, began, what });
+                if let Some(watched) = self.targets.get_mut(&number) {
+                    watched.flight = flight;
+                }
+            }
+            Err(error) => {
+                let outcome = match error {
+                    LaunchError::Peer(why) => Outcome::Bad(why),
+                    LaunchError::Here(error) if is_of_peer(&error) => Outcome::Bad(of_error(&error)),
+                    LaunchError::Here(error) => Outcome::Unable(of_error(&error)),
+                };
+                self.note(number, (began, Instant::now()), outcome);
+            }
+        }
+    }
+
+    fn launch(&mut self, target: &Target, flight: u64) -> Result<Underway, LaunchError> {
+        let Target { check, to, path, .. } = target;
+        let (to, probe, source) = (*to, &check.probe, check.source);
+        if let Some(path) = *path {
+            if self.direct.is_none() {
+                let direct = DirectPort::open()?;
+                for (number, socket) in TAPS.into_iter().zip(direct.sockets()) {
+                    watch(&self.epoll, socket, number, EventFlags::IN)?;
+                }
+                self.direct = Some(direct);
+                self.hear();
+            }
+            let Some(direct) = &mut self.direct else { return Err(io::Error::from(io::ErrorKind::NotFound).into()) };
+            let probe = direct.start(probe, (to, path), source, (random(), flight))?;
+            self.timers.add(Instant::now() + RESEND, Due::Resend(flight, RESEND));
+            return Ok(Underway::Direct(probe));
+        }
+        let both = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
+        if let Some((request, judge)) = StreamJudge::of(probe, to) {
+            let probe = StreamProbe::start(to, source, request, judge)?;
+            watch(&self.epoll, probe.socket(), flight, both)?;
+            return Ok(Underway::Stream(probe));
+        }
+        if let Some((message, judge)) = DatagramJudge::of(probe, random()) {
+            let probe = DatagramProbe::start(to, source, &message, judge)?;
+            watch(&self.epoll, probe.socket(), flight, EventFlags::IN)?;
+            return Ok(Underway::Datagram(probe));
+        }
+        if let Probe::Command(call) = probe {
+            let probe = CommandProbe::start(call, target.key.0, target.key.1, to)?;
+            watch(&self.epoll, probe.socket(), flight, EventFlags::IN)?;
+            return Ok(Underway::Command(probe));
+        }
+        let (key, nonce) = (echo_key(target), random());
+        if !self.echoes.contains_key(&key) {
+            let number = 1 + self.echoes.values().map(|(number, _)| *number).max().unwrap_or(TAPS[1]);
+            let socket = EchoSocket::open(key.0, key.1)?;
+            watch(&self.epoll, socket.socket(), number, EventFlags::IN)?;
+            self.echoes.insert(key, (number, socket));
+        }
+        if let Some((_, socket)) = self.echoes.get_mut(&key) {
+            socket.send(to.ip(), nonce, flight)?;
+        }
+        Ok(Underway::Echo { socket: key, nonce })
+    }
+
+    fn ready(&mut self, event: &Event) {
+        let number = event.data.u64();
+        if number == WAKE {
+            let _empty = rustix::io::read(&self.shared.wake, &mut [0; 8]);
+            return;
+        }
+        if TAPS.contains(&number) {
+            return self.taken_from_tap(number == TAPS[1]);
+        }
+        if number < FIRST_NUMBER {
+            let socket = self.echoes.values_mut().find(|(known, _)| *known == number);
+            let answered = socket.map(|(_, socket)| socket.answered()).unwrap_or_default();
+            answered.into_iter().for_each(|flight| self.conclude(flight, Ok(())));
+            return;
+        }
+        let verdict = match self.flights.get_mut(&number).map(|flight| &mut flight.what) {
+            Some(Underway::Stream(probe)) => probe.go_on(),
+            Some(Underway::Datagram(probe)) => probe.go_on(),
+            Some(Underway::Command(probe)) => probe.go_on(),
+            Some(Underway::Echo { .. } | Underway::Direct(_)) | None => None,
+        };
+        if let Some(verdict) = verdict {
+            self.conclude(number, verdict);
+        }
+    }
+
+    fn taken_from_tap(&mut self, ipv6: bool) {
+        let arrived = self.direct.as_mut().map(|direct| direct.arrived(ipv6)).unwrap_or_default();
+        for (number, packet) in arrived {
+            let flight = self.flights.get_mut(&number).map(|flight| &mut flight.what);
+            let verdict = match (flight, &self.direct) {
+                (Some(Underway::Direct(probe)), Some(direct)) => direct.go_on(probe, &packet),
+                _ => None,
+            };
+            if let Some(verdict) = verdict {
+                self.conclude(number, verdict);
+            }
+        }
+    }
+
+    /// Ends a flight without a word.
+    fn land(&mut self, flight: u64) -> Option<(u64, Instant)> {
+        let landed = self.flights.remove(&flight)?;
+        if let Underway::Command(probe) = landed.what {
+            // The event of its end wakes this thread, where it has not ended yet.
+            probe.kill();
+            self.dying.push(probe);
+            return Some((landed.of, landed.began));
+        }
+        self.open[SOCKETS] -= 1;
+        if let Underway::Echo { socket, nonce } = &landed.what
+            && let Some((_, socket)) = self.echoes.get_mut(socket)
+        {
+            socket.forget(*nonce);
+        }
+        if let (Underway::Direct(probe), Some(direct)) = (&landed.what, &mut self.direct) {
+            direct.end(probe);
+        }
+        Some((landed.of, landed.began))
+    }
+
+    fn conclude(&mut self, flight: u64, verdict: Verdict) {
+        let Some((of, began)) = self.land(flight) else { return };
+        let outcome = verdict.map_or_else(Outcome::Bad, |()| Outcome::Good);
+        self.note(of, (began, Instant::now()), outcome);
+    }
+
+    /// Notes what a probe came to, and when the next one is due.
+    fn note(&mut self, number: u64, (began, ended): (Instant, Instant), outcome: Outcome) {
+        let Some(watched) = self.targets.get_mut(&number) else { return };
+        watched.flight = 0;
+        let (key, check) = (watched.target.key, Arc::clone(&watched.target.check));
+        let last = LastProbe { outcome, at: SystemTime::now(), took: ended.duration_since(began) };
+        let (is_news, is_down) = {
+            let mut board = lock(&self.shared.board);
+            let is_news = board.note(key, (check.rise, check.fall), last);
+            (is_news, board.records.get(&key).is_some_and(|record| !record.state.health.is_up(check.begin)))
+        };
+        if is_news {
+            (self.news)();
+        }
+        let interval = if is_down { check.interval_down } else { check.interval };
+        self.timers.add(schedule::next(began, ended, (interval, check.jitter), random()), Due::Probe(number));
+    }
+}
+
+fn watch(epoll: &OwnedFd, socket: BorrowedFd<'_>, number: u64, flags: EventFlags) -> io::Result<()> {
+    Ok(epoll::add(epoll, socket, EventData::new_u64(number), flags)?)
+}
+
+fn echo_key(target: &Target) -> EchoKey {
+    (target.to.is_ipv6(), target.check.source)
+}
+
+/// Errors of a beginning that are the peer's or the way's to it; all others are this machine's.
+fn is_of_peer(error: &io::Error) -> bool {
+    use io::ErrorKind as K;
+    matches!(
+        error.kind(),
+        K::ConnectionRefused
+            | K::ConnectionReset
+            | K::HostUnreachable
+            | K::NetworkUnreachable
+            | K::NetworkDown
+            | K::TimedOut
+    )
+}
+
+/// What nobody can guess: numbers of questions, and times that are apart.
+fn random() -> u64 {
+    // It fails where the kernel has no randomness yet; the time will do.
+    getrandom::u64().unwrap_or_else(|_| {
+        SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |at| at.as_nanos() as u64)
+    })
+}
+
+fn timespec(span: Duration) -> Timespec {
+    // Rounded up: what is awaited is due then.
+    let span = span + Duration::from_micros(999);
+    Timespec { tv_sec: span.as_secs() as i64, tv_nsec: span.subsec_nanos().into() }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests;

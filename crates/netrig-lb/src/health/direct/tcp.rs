@@ -1,0 +1,266 @@
+//! A client of TCP (RFC 9293) that is as much of one as a check needs: it connects, sends a short request, takes what comes in order
+//! and ends by a reset. It has no clock and no I/O.
+
+use rig_wire::tcp::{self, flags};
+
+use super::super::probe::{StreamJudge, Verdict};
+use super::packet::{Flow, Segment, segment};
+
+/// Data of a segment, which fits into a tunnel over any link of IPv6 (1280 bytes less two headers of IP and one of TCP).
+const MSS: u16 = 1180;
+/// As much as can be on its way to here.
+const WINDOW: u16 = u16::MAX;
+
+#[derive(Debug)]
+pub struct TcpClient {
+    flow: Flow,
+    /// Of the first byte that is sent, after the SYN.
+    first: u32,
+    /// The next byte that is expected; `None` until the connection is there.
+    expected: Option<u32>,
+    is_acknowledged: bool,
+    mss: u16,
+    request: Vec<u8>,
+    judge: StreamJudge,
+    is_over: bool,
+}
+
+/// What is to be sent, and how it has ended, if it has.
+#[derive(Debug, Default)]
+pub struct Step {
+    pub packets: Vec<Vec<u8>>,
+    pub verdict: Option<Verdict>,
+}
+
+impl TcpClient {
+    /// `sequence` is one that nobody can guess (RFC 9293, 3.4.1).
+    pub fn new(flow: Flow, sequence: u32, request: Vec<u8>, judge: StreamJudge) -> Self {
+        let first = sequence.wrapping_add(1);
+        Self { flow, first, expected: None, is_acknowledged: false, mss: MSS, request, judge, is_over: false }
+    }
+
+    /// What is sent first, and again while there is no answer.
+    pub fn resend(&self) -> Vec<Vec<u8>> {
+        match self.expected {
+            None => {
+                let options = tcp::Options { mss: Some(MSS), ..tcp::Options::default() };
+                vec![self.packet(self.first.wrapping_sub(1), flags::SYN, options, &[])]
+            }
+            Some(_) if !self.is_acknowledged => self.request(),
+            Some(_) => Vec::new(),
+        }
+    }
+
+    fn request(&self) -> Vec<Vec<u8>> {
+        let piece = |(n, data): (usize, &[u8])| {
+            let at = self.first.wrapping_add((n * usize::from(self.mss)) as u32);
+            self.packet(at, flags::ACK | flags::PSH, tcp::Options::default(), data)
+        };
+        self.request.chunks(self.mss.into()).enumerate().map(piece).collect()
+    }
+
+    fn next(&self) -> u32 {
+        match self.expected {
+            None => self.first,
+            Some(_) => self.first.wrapping_add(self.request.len() as u32),
+        }
+    }
+
+    fn packet(&self, sequence: u32, flags: u8, options: tcp::Options, data: &[u8]) -> Vec<u8> {
+        let header = tcp::Header {
+            source_port: self.flow.own.port(),
+            destination_port: self.flow.peer.port(),
+            sequence,
+            acknowledgment: self.expected.unwrap_or(0),
+            flags,
+            window: WINDOW,
+            options,
+        };
+        segment(&self.flow, header, data)
+    }
+
+    /// Lets the peer forget the connection, where it has one that was not ended.
+    pub fn reset_if_open(&self) -> Option<Vec<u8>> {
+        if self.is_over { None } else { self.reset() }
+    }
+
+    fn reset(&self) -> Option<Vec<u8>> {
+        self.expected.map(|_| self.packet(self.next(), flags::RST | flags::ACK, tcp::Options::default(), &[]))
+    }
+
+    pub fn is_connected(&self) -> bool {
+        self.expected.is_some()
+    }
+
+    pub fn late(&self) -> &'static str {
+        self.judge.late()
+    }
+
+    /// Takes a segment of the peer.
+    pub fn take(&mut self, segment: &Segment) -> Step {
+        let mut step = match self.expected {
+            None => self.connect(segment),
+            Some(expected) => self.go_on(segment, expected),
+        };
+        if step.verdict.is_some() {
+            self.is_over = true;
+            let was_reset = segment.flags & flags::RST != 0;
+            step.packets = self.reset().filter(|_| !was_reset).into_iter().collect();
+        }
+        step
+    }
+
+    fn connect(&mut self, segment: &Segment) -> Step {
+        // Of an older connection, or of nobody who has seen the SYN.
+        if segment.flags & flags::ACK == 0 || segment.acknowledgment != self.first {
+            return Step::default();
+        }
+        if segment.flags & flags::RST != 0 {
+            return Step { verdict: Some(Err("connection refused".to_owned())), ..Step::default() };
+        }
+        if segment.flags & flags::SYN == 0 {
+            return Step::default();
+        }
+        self.expected = Some(segment.sequence.wrapping_add(1));
+        self.mss = segment.mss.unwrap_or(536).clamp(64, MSS);
+        if !self.judge.wants_answer() {
+            return Step { verdict: Some(Ok(())), ..Step::default() };
+        }
+        self.is_acknowledged = self.request.is_empty();
+        let packets = if self.request.is_empty() { vec![self.acknowledge()] } else { self.request() };
+        Step { packets, verdict: None }
+    }
+
+    fn acknowledge(&self) -> Vec<u8> {
+        self.packet(self.next(), flags::ACK, tcp::Options::default(), &[])
+    }
+
+    fn go_on(&mut self, segment: &Segment, expected: u32) -> Step {
+        if segment.flags & flags::RST != 0 {
+            // RFC 5961, 3.2: one that is not exactly the next may be anybody's.
+            let verdict = (segment.sequence == expected).then(|| Err("connection reset".to_owned()));
+            return Step { verdict, ..Step::default() };
+        }
+        if segment.flags & flags::ACK != 0 && segment.acknowledgment == self.next() {
+            self.is_acknowledged = true;
+        }
+        let has_end = segment.flags & flags::FIN != 0;
+        if segment.flags & flags::SYN != 0 {
+            // Its SYN-ACK again: the acknowledgment was lost.
+            return Step { packets: vec![self.acknowledge()], verdict: None };
+        }
+        if segment.data.is_empty() && !has_end {
+            return Step::default();
+        }
+        // What is known already is left out; what leaves a gap is asked for by saying again what is expected.
+        let known = expected.wrapping_sub(segment.sequence) as usize;
+        if known > segment.data.len() {
+            return Step { packets: vec![self.acknowledge()], verdict: None };
+        }
+        let new = &segment.data[known..];
+        let end = expected.wrapping_add(new.len() as u32);
+        self.expected = Some(end.wrapping_add(has_end.into()));
+        let mut verdict = if new.is_empty() { None } else { self.judge.take(new) };
+        if has_end {
+            verdict = verdict.or_else(|| Some(self.judge.end()));
+        }
+        Step { packets: vec![self.acknowledge()], verdict }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::super::super::check::{Exchange, HttpRequest, Probe};
+    use super::super::packet::{Arrived, read};
+    use super::*;
+
+    const ISS: u32 = u32::MAX - 2;
+
+    fn client(probe: &Probe) -> TcpClient {
+        let peer: std::net::SocketAddr = "192.0.2.1:80".parse().unwrap();
+        let flow = Flow { own: "10.0.0.1:4000".parse().unwrap(), peer, protocol: rig_wire::protocol::TCP };
+        let (request, judge) = StreamJudge::of(probe, peer).unwrap();
+        TcpClient::new(flow, ISS, request, judge)
+    }
+
+    fn http() -> TcpClient {
+        let status = vec![(200, 299)];
+        client(&Probe::Http(HttpRequest { path: "/".into(), host: None, status, body: Some("well".into()) }))
+    }
+
+    fn sent(packets: &[Vec<u8>]) -> Vec<Segment> {
+        let segment = |packet: &Vec<u8>| match read(packet) {
+            Some(Arrived::Segment(_, segment)) => segment,
+            other => panic!("{other:?}"),
+        };
+        packets.iter().map(segment).collect()
+    }
+
+    fn from_peer(sequence: u32, acknowledgment: u32, flags: u8, data: &[u8]) -> Segment {
+        Segment { sequence, acknowledgment, flags, mss: Some(100), data: data.to_vec() }
+    }
+
+    #[test]
+    fn a_connection_alone_is_made_and_reset() {
+        let mut client = client(&Probe::Tcp(Exchange::default()));
+        let syn = sent(&client.resend());
+        assert_eq!((syn.len(), syn[0].flags, syn[0].sequence, syn[0].mss), (1, flags::SYN, ISS, Some(1180)));
+        // Who has not seen the SYN is not heard.
+        for stranger in [from_peer(9, 0, flags::SYN | flags::ACK, &[]), from_peer(9, 0, flags::RST | flags::ACK, &[])] {
+            assert!(client.take(&stranger).verdict.is_none());
+        }
+        let step = client.take(&from_peer(9, ISS.wrapping_add(1), flags::SYN | flags::ACK, &[]));
+        assert_eq!(step.verdict, Some(Ok(())));
+        let reset = sent(&step.packets);
+        assert_eq!((reset[0].flags, reset[0].sequence), (flags::RST | flags::ACK, ISS.wrapping_add(1)));
+    }
+
+    #[test]
+    fn a_refusal_is_one() {
+        let mut client = client(&Probe::Tcp(Exchange::default()));
+        let step = client.take(&from_peer(0, ISS.wrapping_add(1), flags::RST | flags::ACK, &[]));
+        assert_eq!((step.verdict, step.packets.len()), (Some(Err("connection refused".into())), 0));
+    }
+
+    #[test]
+    fn a_request_is_sent_in_pieces_and_an_answer_taken_in_order() {
+        let mut client = http();
+        let step = client.take(&from_peer(1000, ISS.wrapping_add(1), flags::SYN | flags::ACK, &[]));
+        let pieces = sent(&step.packets);
+        // The peer takes 100 bytes at a time; numbers wrap.
+        let whole: Vec<u8> = pieces.iter().flat_map(|piece| piece.data.clone()).collect();
+        assert!(whole.starts_with(b"GET / HTTP/1.0\r\nHost: 192.0.2.1:80\r\n") && whole.ends_with(b"\r\n\r\n"));
+        assert!(pieces.iter().all(|piece| piece.data.len() <= 100 && piece.acknowledgment == 1001));
+        assert_eq!(pieces[0].sequence, ISS.wrapping_add(1));
+        assert_eq!(client.resend().len(), pieces.len());
+        let next = client.next();
+        assert!(client.take(&from_peer(1001, next, flags::ACK, &[])).packets.is_empty());
+        assert!(client.resend().is_empty(), "it was acknowledged");
+        // A gap is asked for; what comes twice is taken once.
+        let gap = client.take(&from_peer(1011, next, flags::ACK, b"OK\r\n\r\n"));
+        assert_eq!(sent(&gap.packets)[0].acknowledgment, 1001);
+        let first = client.take(&from_peer(1001, next, flags::ACK, b"HTTP/1.0 2"));
+        assert_eq!((sent(&first.packets)[0].acknowledgment, first.verdict), (1011, None));
+        let again = client.take(&from_peer(1001, next, flags::ACK, b"HTTP/1.0 200 OK\r\n\r\nall is w"));
+        assert_eq!((sent(&again.packets)[0].acknowledgment, again.verdict), (1028, None));
+        let stranger = client.take(&from_peer(5000, next, flags::RST, &[]));
+        assert!(stranger.verdict.is_none() && stranger.packets.is_empty());
+        let last = client.take(&from_peer(1028, next, flags::ACK | flags::FIN, b"ell"));
+        assert_eq!(last.verdict, Some(Ok(())));
+        assert_eq!(sent(&last.packets)[0].flags, flags::RST | flags::ACK);
+    }
+
+    #[test]
+    fn an_end_before_the_answer_is_one() {
+        let opened = || {
+            let mut client = http();
+            client.take(&from_peer(0, ISS.wrapping_add(1), flags::SYN | flags::ACK, &[]));
+            client
+        };
+        let step = opened().take(&from_peer(1, 0, flags::FIN | flags::ACK, &[]));
+        assert_eq!(step.verdict, Some(Err("closed without an answer".into())));
+        let step = opened().take(&from_peer(1, 0, flags::RST, &[]));
+        assert_eq!(step.verdict, Some(Err("connection reset".into())));
+    }
+}
