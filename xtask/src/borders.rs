@@ -95,7 +95,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rig-testbed",
         ],
     ),
-    ("netrig-tools", &["rig-cli", "rig-load", "rig-packet", "rig-stats", "rig-sys", "rig-testbed"]),
+    ("netrig-tools", &["rig-cli", "rig-facts", "rig-load", "rig-packet", "rig-stats", "rig-sys", "rig-testbed"]),
     (
         "netrig-ends",
         &[

@@ -324,6 +324,7 @@ fn assert_can_be_reported(ends: &client_session::TestRecords, test: &Test) {
         started_unix_ms: 0,
         server: None,
         client: &environment,
+        failure: Some("it did"),
     });
     for format in [Format::Terminal, Format::Json, Format::Openmetrics] {
         let mut text = Vec::new();

@@ -43,6 +43,8 @@ pub struct Limits {
     pub idle: Duration,
     /// The port of every test's load, for firewalls and services that let single ports through; `None` where the kernel chooses one.
     pub data_port: Option<u16>,
+    /// Microseconds of busy polling that a client may ask for, which take CPU time and a privilege.
+    pub busy_poll_us: u32,
     /// CPUs that a client may choose for the server's end.
     pub cpus: Vec<u32>,
     /// Congestion controls that a client may choose. The kernel would load a module for an unknown name.
@@ -64,6 +66,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(5),
             idle: Duration::from_secs(30),
             data_port: None,
+            busy_poll_us: 0,
             cpus: Vec::new(),
             congestion_controls: Vec::new(),
         }
@@ -148,7 +151,10 @@ impl Limits {
             let offered = rig_sys::cpu::CpuSet::new(self.cpus.iter().copied()).to_string();
             return Err(Refusal::Cpu { cpu, offered });
         }
-        if let Some(asked) = options(&ask.load).priority.filter(|&asked| asked > SocketOptions::PRIORITY_OF_ALL) {
+        let busy_poll_us = ask.load.socket_options().busy_poll_us.unwrap_or(0);
+        number("microseconds of busy polling", busy_poll_us, self.busy_poll_us, "--max-busy-poll")?;
+        if let Some(asked) = ask.load.socket_options().priority.filter(|&asked| asked > SocketOptions::PRIORITY_OF_ALL)
+        {
             // A server that runs as root does not lend that to its clients.
             return Err(Refusal::Priority { asked, limit: SocketOptions::PRIORITY_OF_ALL });
         }
@@ -319,15 +325,6 @@ fn sockets(connections: u32, send: Option<u32>, receive: Option<u32>) -> u64 {
         (send, receive) => send.unwrap_or(16 << 10).saturating_add(receive.unwrap_or(128 << 10)),
     };
     each.saturating_mul(connections.into())
-}
-
-fn options(load: &Load) -> SocketOptions {
-    match load {
-        Load::TcpStream(stream) => stream.options,
-        Load::TcpRr(transactions) | Load::TcpCrr(transactions) | Load::UdpRr(transactions) => transactions.options,
-        Load::UdpStream(datagrams) => datagrams.options,
-        Load::Packets(_) | Load::Idle => SocketOptions::default(),
-    }
 }
 
 fn congestion_control(load: &Load) -> Option<&str> {

@@ -48,6 +48,8 @@ pub struct TestResult<'a> {
     pub client: &'a Environment,
     /// The run that it took turns with.
     pub turns: Option<&'a AbRun>,
+    /// Why it failed, where it did.
+    pub failure: Option<&'a str>,
 }
 
 /// One trial as those of suites are kept: each machine is a node, each end a worker. All times are the client's.
@@ -85,6 +87,7 @@ pub fn trial(ends: &TestRecords, load: &Load, ordinal: u32, started_unix_ms: i64
         set: Vec::new(),
         before: Vec::new(),
         frames: None,
+        tool: None,
         flags: Vec::new(),
     };
     trial.flags = suspicion::without_testbed(&trial);
@@ -138,6 +141,9 @@ fn blocks(outcome: &TestResult<'_>) -> Vec<Block> {
     let trials = outcome.trials;
     let mut blocks = Vec::new();
     let done = trials.len();
+    if let Some(why) = outcome.failure {
+        blocks.push(Block::warning(format!("The test failed: {why}")));
+    }
     if done < outcome.planned as usize {
         blocks.push(Block::warning(format!("Only {done} of {} trials were made.", outcome.planned)));
     }
@@ -342,6 +348,7 @@ fn data(outcome: &TestResult<'_>) -> TestData {
         clocks: outcome.trials.iter().filter_map(|trial| trial.clocks).collect(),
         trials: outcome.trials.to_vec(),
         partial: outcome.partial.map(|partial| partial_of(partial, client)),
+        error: outcome.failure.map(str::to_owned),
     }
 }
 

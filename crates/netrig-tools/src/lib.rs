@@ -7,9 +7,11 @@
 
 pub mod counters;
 pub mod dperf;
+pub mod import;
 pub mod iperf3;
 pub mod netperf;
 pub mod ntttcp;
+pub mod store_run;
 pub mod test_run;
 
 use std::env;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use netrig_tools::{dperf, netperf, ntttcp};
+use netrig_tools::{dperf, ntttcp};
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::help;
 use rig_suite::suite::Suite;
@@ -19,6 +19,7 @@ use crate::command::hosts::NodeOnHost;
 use crate::command::k8s::{ManifestArgs, hidden_in_short_help};
 use crate::command::report::{HistoryArgs, ReportArgs, SeriesArgs};
 use crate::command::run::RunArgs;
+use crate::command::tool_runs::ImportArgs;
 use crate::command::{self, ends, examples};
 use crate::manual::{self, names};
 use crate::tool::Tool;
@@ -156,6 +157,14 @@ enum Command {
     /// The stored runs
     #[command(after_help = examples::HISTORY)]
     History(HistoryArgs),
+    /// Store what other tools wrote: iperf3, netperf, wrk, dperf
+    ///
+    /// As a run that `report`, `compare` and `history` know. iperf3's JSON (-J, --json-stream), netperf's outputs by selectors (-o, -k)
+    /// and the text of its six tests, what wrk and wrk2 print, and dperf's statistics. docs/IMPORT.md says what is taken of each.
+    ///
+    /// Exit status: 0 stored; 2 what a file holds is not known, or its tests are not of one kind; 4 the store failed.
+    #[command(after_help = examples::IMPORT)]
+    Import(ImportArgs),
     /// Keep the testbed of a scenario up, to try things by hand
     #[command(after_help = examples::UP)]
     Up {
@@ -353,6 +362,7 @@ impl Cli {
             Command::Ab(args) => command::ab::ab(&args),
             Command::Calibrate(args) => command::calibrate::calibrate(&args),
             Command::History(args) => command::report::history(&args),
+            Command::Import(args) => command::tool_runs::import(&args),
             Command::Up { scenario, name, cpus } => command::keep::up(&scenario, &name, cpus.as_ref()),
             Command::Shell { place, name, command } => command::keep::shell(&place, name.as_deref(), &command),
             Command::Down { name } => command::keep::down(name.as_deref()),
@@ -361,8 +371,8 @@ impl Cli {
             Command::Udp(args) => ends::udp(args),
             Command::Serve(args) => ends::serve(&args),
             Command::Ntttcp { arguments } => Tool::Ntttcp(ntttcp::ProgramName::Plain).execute(&arguments),
-            Command::Netperf { arguments } => netperf::execute_netperf(&arguments),
-            Command::Netserver { arguments } => netperf::execute_netserver(&arguments),
+            Command::Netperf { arguments } => Tool::Netperf.execute(&arguments),
+            Command::Netserver { arguments } => Tool::Netserver.execute(&arguments),
             Command::Iperf3 { arguments } => Tool::Iperf3.execute(&arguments),
             Command::Dperf(options) => dperf::execute(&options),
             Command::Lb { arguments } => netrig_lb::command::execute(&arguments),

@@ -6,6 +6,8 @@ use std::path::Path;
 use netrig_tools::{dperf, iperf3, netperf, ntttcp};
 use rig_cli::exit::{Exit, Failure};
 
+use crate::command::tool_runs::StoreKeeper;
+
 /// The tool that the program was called as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
@@ -44,9 +46,9 @@ impl Tool {
         match self {
             Self::Ntttcp(name) => ntttcp::execute(name, arguments),
             Self::Dperf => dperf::execute_as_dperf(arguments),
-            Self::Netperf => netperf::execute_netperf(arguments),
+            Self::Netperf => netperf::execute_netperf(arguments, &mut StoreKeeper::default()),
             Self::Netserver => netperf::execute_netserver(arguments),
-            Self::Iperf3 => iperf3::execute(arguments),
+            Self::Iperf3 => iperf3::execute(arguments, &mut StoreKeeper::default()),
             // Without arguments ipvsadm lists; a word is a command of `netrig lb`.
             Self::Ipvsadm if netrig_lb::command::is_command(arguments) => netrig_lb::command::execute(arguments),
             Self::Ipvsadm => netrig_lb::ipvsadm::execute(arguments),

@@ -29,16 +29,31 @@ pub fn on_a_screen(command: Command) -> Command {
 
 /// What `arguments` say, the program's name first; ends the process where they ask for help or are wrong.
 pub fn parse<T: Parser>(arguments: impl IntoIterator<Item = OsString>) -> T {
-    parse_or(arguments, |_| None)
+    parse_as(command_of::<T>(), arguments, |_| None)
 }
 
-/// The same; `instead` says what to write for some words that are no command and some options that there are not.
+/// The same of a program with as many commands as a screen has room for, which tells of `help` below them; `instead` says what to write for
+/// some words that are no command and some options that there are not.
 pub fn parse_or<T: Parser>(
     arguments: impl IntoIterator<Item = OsString>,
     instead: impl Fn(&str) -> Option<String>,
 ) -> T {
-    // An option that comes twice holds as it was given last, so that a script's may be followed by one's own.
-    let mut command = on_a_screen(T::command()).args_override_self(true);
+    let mut command = command_of::<T>();
+    // clap adds its command `help` then.
+    command.build();
+    parse_as(command.mut_subcommand("help", |help| help.hide(true)), arguments, instead)
+}
+
+/// An option that comes twice holds as it was given last, so that a script's may be followed by one's own.
+fn command_of<T: Parser>() -> Command {
+    on_a_screen(T::command()).args_override_self(true)
+}
+
+fn parse_as<T: Parser>(
+    mut command: Command,
+    arguments: impl IntoIterator<Item = OsString>,
+    instead: impl Fn(&str) -> Option<String>,
+) -> T {
     let words: Vec<OsString> = arguments.into_iter().collect();
     let matches = command.try_get_matches_from_mut(&words);
     let mut matches = matches.unwrap_or_else(|error| {

@@ -27,6 +27,7 @@ pub mod packets;
 pub mod phases;
 mod reference;
 mod table;
+mod tool;
 
 pub use self::check::check;
 pub use self::metric::{Quantity, Statistic};
@@ -37,12 +38,16 @@ pub use self::table::{Column, FigureDefinition, FigureOwner, FigureSheet, Metric
 ///
 /// `None` when the trial has nothing to compute it from: no worker on that side, a load of another kind, an empty window,
 /// no CPUs, too few values for a percentile ([`Statistic::least_values`]), or for what is spent on each unit of traffic no
-/// traffic.
+/// traffic. Of another tool's test it is what its output tells.
 pub fn figure(record: &TrialRecord, side: Side, metric: Metric) -> Option<f64> {
     if !metric.sides().contains(&side) {
         return None;
     }
-    (metric.row().formula)(record, side, metric.statistic()).filter(|value| value.is_finite())
+    match &record.tool {
+        Some(told) => told.figure(side, metric),
+        None => (metric.row().formula)(record, side, metric.statistic()),
+    }
+    .filter(|value| value.is_finite())
 }
 
 /// What a search for something that `is_meant` found.

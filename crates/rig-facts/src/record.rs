@@ -13,6 +13,7 @@ mod next_step;
 mod pre_trial_command;
 mod search;
 mod skipped_scenarios;
+mod tool;
 mod track;
 
 use std::fmt;
@@ -27,6 +28,7 @@ pub use self::layers::{CpuTimeOwner, Kind, LayerSamples, LayersRecord, NodeLayer
 pub use self::pre_trial_command::PreTrialCommand;
 pub use self::search::{SearchRecord, SearchedRate};
 pub use self::skipped_scenarios::SkippedScenarios;
+pub use self::tool::{ToolFigure, ToolRun, ToolTrial};
 pub use self::track::track;
 use rig_load::record::{Direction, WorkerRecord};
 use rig_stats::series::Track;
@@ -127,6 +129,9 @@ pub struct TrialRecord {
     /// Where frames were lost on each node, from before the load's first frame to after its last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frames: Option<Vec<NodeFrames>>,
+    /// Of another tool's test all that is known; nodes and workers are empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<ToolTrial>,
     /// What makes the reader doubt this trial.
     pub flags: Vec<Flag>,
 }
@@ -335,6 +340,7 @@ impl TrialRecord {
             clocks: None,
             end_clocks: None,
             frames: None,
+            tool: None,
             flags: Vec::new(),
         })
     }

@@ -399,6 +399,7 @@ mod tests {
             set: Vec::new(),
             before: Vec::new(),
             frames: None,
+            tool: None,
             flags: Vec::new(),
         }
     }

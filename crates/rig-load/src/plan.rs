@@ -183,6 +183,16 @@ impl<P> Load<P> {
         matches!(self, Self::UdpStream(_) | Self::UdpRr(_))
     }
 
+    /// Options of its sockets; those of packets and of the idle load are the kernel's.
+    pub fn socket_options(&self) -> SocketOptions {
+        match self {
+            Self::TcpStream(stream) => stream.options,
+            Self::TcpRr(load) | Self::TcpCrr(load) | Self::UdpRr(load) => load.options,
+            Self::UdpStream(datagrams) => datagrams.options,
+            Self::Packets(_) | Self::Idle => SocketOptions::default(),
+        }
+    }
+
     /// Threads and connections, which both ends have to have in common; those of packets need not.
     pub fn shape(&self) -> (u32, u32) {
         match self {

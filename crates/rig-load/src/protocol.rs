@@ -136,13 +136,16 @@ mod tests {
 
     fn options() -> impl Strategy<Value = SocketOptions> {
         let dscp = option::of((0..64u8).prop_map(|number| number.try_into().unwrap()));
-        let rest = any::<[Option<u32>; 4]>();
-        (dscp, rest).prop_map(|(dscp, [mss, hop_limit, priority, not_sent_low_water])| SocketOptions {
+        let rest = any::<[Option<u32>; 5]>();
+        let all = (dscp, rest, any::<bool>());
+        all.prop_map(|(dscp, [mss, hop_limit, priority, not_sent_low_water, busy_poll_us], mptcp)| SocketOptions {
             dscp,
             mss,
             hop_limit,
             priority,
             not_sent_low_water,
+            busy_poll_us,
+            mptcp,
         })
     }
 

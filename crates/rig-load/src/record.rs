@@ -431,6 +431,9 @@ pub struct ConnectionRecord {
     pub send_buffer: u32,
     pub receive_buffer: u32,
     pub mss: u32,
+    /// Of a load that asked for MPTCP, whether the connection was one at the end, and had not fallen back to plain TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mptcp: Option<bool>,
     /// TCP_INFO at the window's edges.
     pub begin: TcpState,
     pub end: TcpState,

@@ -3,12 +3,25 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use rig_sys::socket::mptcp_socket;
 use rig_sys::{Error, Result};
-use socket2::SockRef;
+use rustix::io::Errno;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use crate::plan::SocketOptions;
 
 impl SocketOptions {
+    /// A socket of such a load: of TCP, or of MPTCP where that is asked for, or of UDP.
+    ///
+    /// # Errors
+    /// Why there is none, with what to do.
+    pub(crate) fn socket(&self, domain: Domain, kind: Type) -> io::Result<Socket> {
+        match self.mptcp && kind == Type::STREAM {
+            true => mptcp_socket(domain),
+            false => Socket::new(domain, kind, None),
+        }
+    }
+
     /// Sets them on a socket that is not connected yet; connections that a listening one accepts inherit all but the priority.
     ///
     /// # Errors
@@ -37,9 +50,27 @@ impl SocketOptions {
             let set = reference.set_tcp_notsent_lowat(bytes);
             set.map_err(|error| refused("the low-water mark of unsent bytes (TCP_NOTSENT_LOWAT)", bytes, error))?;
         }
+        if let Some(us) = self.busy_poll_us {
+            reference
+                .set_busy_poll(us)
+                .map_err(|error| refused("busy polling (SO_BUSY_POLL)", us, of_polling(error)))?;
+        }
         // After IP_TOS, which sets one, too.
         set_priority(socket, self.priority)
     }
+}
+
+fn of_polling(error: io::Error) -> io::Error {
+    let why = match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "more than net.core.busy_read takes CAP_NET_ADMIN: run as root, or raise that"
+        }
+        _ if error.raw_os_error() == Some(Errno::NOPROTOOPT.raw_os_error()) => {
+            "this kernel was built without it (CONFIG_NET_RX_BUSY_POLL)"
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), why)
 }
 
 /// What connections do not inherit from the listening socket that they come from.
@@ -68,8 +99,6 @@ fn refused(option: &str, value: impl std::fmt::Display, error: io::Error) -> Err
 mod tests {
     use std::net::SocketAddr;
 
-    use socket2::{Domain, Socket, Type};
-
     use super::*;
 
     #[test]
@@ -80,6 +109,8 @@ mod tests {
             hop_limit: Some(9),
             priority: Some(5),
             not_sent_low_water: Some(65_536),
+            busy_poll_us: None,
+            mptcp: false,
         };
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let to: SocketAddr = address.parse().unwrap();

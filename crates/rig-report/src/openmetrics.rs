@@ -179,6 +179,7 @@ fn unit(unit: &str) -> String {
             "KB" => ("kibibyte", "kibibytes"),
             "B" => ("byte", "bytes"),
             "%" => ("percent", "percent"),
+            "% of a CPU" => ("percent_of_a_cpu", "percent_of_a_cpu"),
             "Tr" => ("transaction", "transactions"),
             other => return other.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect(),
         };

@@ -1,6 +1,6 @@
 //! What a run was asked to do.
 
-use rig_facts::record::{AbRun, PreTrialCommand, SkippedScenarios};
+use rig_facts::record::{AbRun, PreTrialCommand, SkippedScenarios, ToolRun};
 use rig_facts::store::Label;
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,9 @@ pub struct Options {
     /// Of tests between all pairs of several hosts, what they were.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs: Option<PairsTest>,
+    /// Of another tool's test, what it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<ToolRun>,
     /// Commands that were run in nodes before each trial, besides those of the suite.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inside: Vec<PreTrialCommand>,

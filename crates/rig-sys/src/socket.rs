@@ -13,6 +13,7 @@ mod datagram;
 mod dscp;
 mod flow_label;
 mod interface;
+mod mptcp;
 mod option;
 mod timestamp;
 mod zerocopy;
@@ -25,6 +26,7 @@ pub use self::datagram::{
 pub use self::dscp::{Dscp, DscpError};
 pub use self::flow_label::lease_flow_label;
 pub use self::interface::interface_of;
+pub use self::mptcp::{has_mptcp, is_mptcp, mptcp_socket};
 pub(crate) use self::option::set_option;
 pub use self::option::{
     keep_packets_whole, receive_echo_replies, set_defer_accept, set_dont_route, set_fast_open, set_fast_open_connect,

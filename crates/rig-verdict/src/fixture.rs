@@ -120,6 +120,7 @@ pub fn run_view() -> RunView {
         set_apart: None,
         turns: None,
         peer: None,
+        tool: None,
         judged: Vec::new(),
         claims: vec![
             claim(

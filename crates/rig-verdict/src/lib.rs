@@ -11,4 +11,5 @@ pub mod fixture;
 pub mod judge;
 mod no_verdict;
 pub mod stored;
+pub mod tool;
 pub mod view;

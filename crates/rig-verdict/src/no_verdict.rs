@@ -71,6 +71,7 @@ mod tests {
             aa: None,
             turns: None,
             pairs: None,
+            tool: None,
             ends: None,
             inside: Vec::new(),
             host: None,

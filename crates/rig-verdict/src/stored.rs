@@ -18,6 +18,7 @@ use crate::answer::answer;
 use crate::export::ClaimData;
 use crate::judge::{AaData, Rule, Ruling, judge};
 use crate::no_verdict::{NoVerdict, no_verdict};
+use crate::tool;
 use crate::view::{self, Certainty, Effect, Open, RunView, ScenarioView, Status};
 
 /// Why a stored run cannot be shown.
@@ -69,11 +70,14 @@ pub fn settled(run: &Run) -> Result<Vec<ScenarioCertainty>, StoredError> {
     Ok(goals.map_err(|error| StoredError::Outcome(run.summary.id, error))?.unwrap_or_default())
 }
 
-/// The view of a run of a suite.
+/// The view of a run of a suite, or of another tool's test.
 ///
 /// # Errors
 /// Where its suite's text or its outcome cannot be read.
 pub fn view(run: &Run, options: &Options) -> Result<RunView, StoredError> {
+    if let Some(tool) = &options.tool {
+        return Ok(tool::view(run, status(run), options, tool));
+    }
     let suite = Suite::parse_stored(&run.suite_file, &run.suite_text)?;
     let mut suite = suite.with_before(&options.inside)?.again(&options.again)?;
     if options.quick {
@@ -161,6 +165,7 @@ pub fn view(run: &Run, options: &Options) -> Result<RunView, StoredError> {
         set_apart: None,
         turns: options.turns.clone(),
         peer: None,
+        tool: None,
     })
 }
 

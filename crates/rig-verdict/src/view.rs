@@ -1,7 +1,7 @@
 //! A run as its report needs it: what the store and the suite know, put together.
 
 use rig_facts::claim::{EffectUnit, Judgement, Threshold, Verdict};
-use rig_facts::record::{AbRun, Environment, RigCost, SetApart, SkippedScenarios, TrialRecord};
+use rig_facts::record::{AbRun, Environment, RigCost, SetApart, SkippedScenarios, ToolRun, TrialRecord};
 use rig_load::plan::Phases;
 use rig_stats::confidence::{Goal, Interval, Level};
 use rig_stats::sample::Bound;
@@ -63,6 +63,8 @@ pub struct RunView {
     pub turns: Option<AbRun>,
     /// The other machine, of a test between two; else `None`.
     pub peer: Option<Peer>,
+    /// Of another tool's test, what it was; else `None`.
+    pub tool: Option<ToolRun>,
 }
 
 /// What became of a run.

@@ -382,6 +382,7 @@ impl Report<'_> {
             set_apart: None,
             turns: None,
             peer: None,
+            tool: None,
         }
     }
 }

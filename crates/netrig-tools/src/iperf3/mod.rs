@@ -22,6 +22,7 @@ mod sockets;
 #[cfg(test)]
 mod tests;
 mod text;
+pub(crate) mod told;
 mod units;
 mod wait;
 mod wire;
@@ -42,6 +43,7 @@ use self::error::{Code, TestError};
 use self::options::{OptionError, Parsed, SHORT_USAGE};
 use self::report::{FEATURES, Report, SHOWN_VERSION, system_info};
 use self::settings::{Role, Settings};
+use crate::store_run::{RunKeeper, ToolTest};
 
 pub use self::options::help;
 
@@ -51,11 +53,11 @@ const IN_BACKGROUND: &str = "NETRIG_IPERF3_IN_BACKGROUND";
 /// iperf3 has one status for everything that fails.
 const FAILED: Exit = Exit::Refuted;
 
-/// Does what the arguments say. Exit status as iperf3 has it: 0 done or ended by a signal, 1 for any error.
+/// Does what the arguments say; `keeper` has what `--store-run` keeps. Exit status as iperf3 has it: 0 done or ended by a signal, 1 for any error.
 ///
 /// # Errors
 /// When nothing can be printed.
-pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
+pub fn execute(arguments: &[OsString], keeper: &mut dyn RunKeeper) -> Result<Exit, Failure> {
     let words: Vec<String> = arguments.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let settings = match options::parse(&words) {
         Ok(Parsed::Run(settings)) => *settings,
@@ -91,12 +93,27 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
             return Ok(FAILED);
         }
     };
-    let result = run(settings, credentials.as_ref(), authorizer, &console);
-    if let Err(trouble) = result {
-        console.error(&format!("error - {trouble}"));
-        return Ok(FAILED);
+    match run(settings, credentials.as_ref(), authorizer, &console, keeper) {
+        Ok(exit) => Ok(exit),
+        Err(trouble) => {
+            console.error(&format!("error - {trouble}"));
+            Ok(FAILED)
+        }
     }
-    result.map_or(Ok(FAILED), Ok)
+}
+
+/// Keeps what a client has found. The test was made, whatever comes of that.
+fn keep(told: Option<Result<ToolTest, String>>, keeper: &mut dyn RunKeeper, console: &Console) -> Exit {
+    let why = match told {
+        None => return Exit::Done,
+        Some(Err(why)) => why,
+        Some(Ok(test)) => match keeper.keep(vec![test]) {
+            Ok(()) => return Exit::Done,
+            Err(failure) => failure.to_string(),
+        },
+    };
+    console.error(&format!("error - --store-run: the test was made, and is not stored: {why}"));
+    FAILED
 }
 
 /// A file with this process's number, which goes with the value.
@@ -128,6 +145,7 @@ fn run(
     credentials: Option<&Credentials>,
     authorizer: Option<Authorizer>,
     console: &Console,
+    keeper: &mut dyn RunKeeper,
 ) -> Result<Exit, TestError> {
     if let Some(cpu) = settings.affinity {
         cpu::set_affinity(&[cpu]).map_err(|error| TestError::with(Code::AFFINITY, error.to_string()))?;
@@ -136,7 +154,14 @@ fn run(
     let _pid_file = PidFile::write(settings.pid_file.as_ref())?;
     match settings.role {
         Role::Client => {
-            let mut report = Report::new(&settings, console.clone());
+            let mut report = Report::new(&settings, console.clone(), settings.store_run.is_some());
+            if let Some(label) = &settings.store_run
+                && let Err(failure) = keeper.prepare(label.as_deref())
+            {
+                report.error(&format!("error - --store-run: {failure}"));
+                report.finish(&settings.test, false);
+                return Ok(FAILED);
+            }
             let Outcome { test, ending } = client::run(&settings, credentials, &mut report, &cancel);
             match &ending {
                 Ok(Ending::Completed) => {}
@@ -144,9 +169,15 @@ fn run(
                 Err(trouble) => report.failed(trouble),
             }
             let completed = ending == Ok(Ending::Completed);
-            let exit = if ending.is_ok() { Exit::Done } else { FAILED };
+            let told = report.told().filter(|_| completed && settings.store_run.is_some());
             report.finish(&test, completed);
-            Ok(exit)
+            if ending.is_err() {
+                return Ok(FAILED);
+            }
+            if settings.store_run.is_some() && !completed {
+                console.error("a test that was stopped is not stored");
+            }
+            Ok(keep(told, keeper, console))
         }
         Role::Server => {
             let json = settings.output.json;

@@ -65,7 +65,10 @@ const fn may(
 const NO_SCTP: Scope = Scope::Refused("netrig has no streams over SCTP; TCP, MPTCP (-m) and UDP (-u) work");
 const NO_FILE: Scope = Scope::Refused("payload comes from memory; to move a file use another tool");
 
-/// Every option of iperf3 3.21, and `--one-at-a-time`, which is netrig's.
+const STORE_RUN: &str = "store-run";
+const SERVER_STORES_NOTHING: &str = "a server's tests are its clients': the client stores its own";
+
+/// Every option of iperf3 3.21, and `--one-at-a-time` and `--store-run`, which are netrig's.
 pub const TABLE: &[OptionSpec] = &[
     flag("server", Some('s'), Scope::Both, "be the server"),
     with("client", Some('c'), "HOST[%DEV]", Scope::Both, "be a client of the server on HOST"),
@@ -152,6 +155,7 @@ pub const TABLE: &[OptionSpec] = &[
     flag("gsro", None, Scope::Client, "ask the server to use GSO and GRO; netrig does wherever the kernel can"),
     flag("repeating-payload", None, Scope::Client, "digits as payload, in the place of random bytes"),
     flag("dont-fragment", None, Scope::Client, "set IPv4's flag of that name, UDP"),
+    may(STORE_RUN, None, "LABEL", Scope::Client, "keep the test as a run of netrig's"),
     flag("sctp", None, NO_SCTP, "SCTP"),
     with("xbind", Some('X'), "NAME", NO_SCTP, "SCTP"),
     with("nstreams", None, "N", NO_SCTP, "SCTP"),
@@ -331,7 +335,7 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
     let mut network = NetworkSettings { port: 5201, receive_timeout_ms: 120_000, ..NetworkSettings::default() };
     let mut server = ServerSettings { limit_interval: 5.0, ..ServerSettings::default() };
     let mut authentication = AuthenticationSettings::default();
-    let (mut interval, mut affinity, mut pid_file) = (1.0, None, None);
+    let (mut interval, mut affinity, mut pid_file, mut store_run) = (1.0, None, None, None);
     let (mut rate, mut time, mut length, mut receive_timeout) = (None, None, 0, false);
     let mut warnings = Vec::new();
     for Given { spec, value } in &given {
@@ -470,10 +474,14 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
             "gsro" => test.gsro = true,
             "repeating-payload" => test.repeating_payload = true,
             "dont-fragment" => test.dont_fragment = true,
+            STORE_RUN => store_run = Some(Some(value.to_owned()).filter(|label| !label.is_empty())),
             other => return Err(OptionError::Usage(format!("unrecognized option '--{other}'"))),
         }
     }
     let role = role.ok_or(Code::NO_ROLE)?;
+    if role == Role::Server && store_run.is_some() {
+        return Err(OptionError::Refused { option: format!("--{STORE_RUN}"), why: SERVER_STORES_NOTHING });
+    }
     let foreign = if role == Role::Client { Scope::Server } else { Scope::Client };
     let has_foreign = given.iter().any(|given| given.spec.scope == foreign);
     if has_foreign || (role == Role::Server && test.server_affinity.is_some()) {
@@ -534,6 +542,7 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
         interval,
         affinity,
         pid_file,
+        store_run,
         warnings,
     })))
 }

@@ -13,7 +13,9 @@ use super::record;
 use super::settings::{Flow, OutputSettings, Protocol, Role, Settings, TestSettings};
 use super::sockets::host_text;
 use super::text::{DONE, Layout, StreamInterval};
+use super::told::test_of;
 use super::wire::{Cookie, ServerOutput, cookie_text};
+use crate::store_run::ToolTest;
 
 /// The version as it is printed: that of the original whose options and layout these are, and this program's.
 pub const SHOWN_VERSION: &str = concat!("iperf 3.21 (netrig ", env!("CARGO_PKG_VERSION"), ")");
@@ -59,7 +61,8 @@ pub struct Report {
 }
 
 impl Report {
-    pub fn new(settings: &Settings, console: Console) -> Self {
+    /// With `keeps` what JSON would have is remembered, also where text is printed.
+    pub fn new(settings: &Settings, console: Console, keeps: bool) -> Self {
         let output = settings.output.clone();
         let start = object([("version", SHOWN_VERSION.into()), ("system_info", system_info().into())]);
         let objects = Objects {
@@ -72,7 +75,7 @@ impl Report {
         };
         Self {
             console,
-            objects: output.json.then_some(objects),
+            objects: (output.json || keeps).then_some(objects),
             output,
             role: settings.role,
             host: settings.host.clone(),
@@ -85,7 +88,7 @@ impl Report {
 
     /// With `-V`, before anything else.
     pub fn greet(&self) {
-        if self.objects.is_none() && self.output.verbose {
+        if !self.output.json && self.output.verbose {
             self.console.line(&format!("{SHOWN_VERSION}\n"));
             self.console.line(&format!("{}\n", system_info()));
         }
@@ -102,14 +105,14 @@ impl Report {
 
     /// A line for people, and only with `-V`.
     pub fn verbose(&self, text: &str) {
-        if self.objects.is_none() && self.output.verbose {
+        if !self.output.json && self.output.verbose {
             self.line(text);
         }
     }
 
     /// A line for the server's operator, also where what it prints is JSON.
     pub fn note(&self, text: &str) {
-        if self.objects.is_none() {
+        if !self.output.json {
             self.line(&format!("{text}\n"));
         } else {
             self.console.error(text);
@@ -128,7 +131,7 @@ impl Report {
         if let Some(objects) = &mut self.objects {
             let start = &mut objects.start;
             let timestamp = object([
-                ("time", time.into()),
+                ("time", time.as_str().into()),
                 ("timesecs", now.as_second().into()),
                 ("timemillisecs", now.as_millisecond().into()),
             ]);
@@ -139,7 +142,7 @@ impl Report {
                     start.add("connecting_to", to);
                 }
                 Role::Server => {
-                    start.add("accepted_connection", object([("host", host.into()), ("port", port.into())]));
+                    start.add("accepted_connection", object([("host", host.as_str().into()), ("port", port.into())]));
                 }
             }
             start.add("cookie", cookie_text(cookie));
@@ -150,6 +153,8 @@ impl Report {
             }
             start.add("target_bitrate", test.rate);
             start.add("fq_rate", test.fq_rate);
+        }
+        if self.output.json {
             return;
         }
         self.verbose(&format!("Time: {time}\n"));
@@ -177,17 +182,19 @@ impl Report {
     pub fn stream(&mut self, label: i32, local: SocketAddr, remote: SocketAddr) {
         let ([local_host, remote_host], [local_port, remote_port]) =
             ([local, remote].map(host_text), [local, remote].map(|address| address.port()));
-        match &mut self.objects {
-            Some(objects) => objects.connected.push(object([
+        if !self.output.json {
+            self.line(&format!(
+                "[{label:3}] local {local_host} port {local_port} connected to {remote_host} port {remote_port}\n"
+            ));
+        }
+        if let Some(objects) = &mut self.objects {
+            objects.connected.push(object([
                 ("socket", label.into()),
                 ("local_host", local_host.into()),
                 ("local_port", local_port.into()),
                 ("remote_host", remote_host.into()),
                 ("remote_port", remote_port.into()),
-            ])),
-            None => self.line(&format!(
-                "[{label:3}] local {local_host} port {local_port} connected to {remote_host} port {remote_port}\n"
-            )),
+            ]));
         }
     }
 
@@ -222,11 +229,7 @@ impl Report {
     /// An interval is over.
     pub fn interval(&mut self, test: &TestSettings, streams: &[StreamInterval]) {
         match &mut self.objects {
-            None => {
-                let lines = self.layout(test).interval(streams, self.first_interval);
-                self.console.lines(&lines);
-            }
-            Some(objects) => {
+            Some(objects) if self.output.json => {
                 let interval = record::interval(test, self.role, streams);
                 if self.output.json_stream {
                     self.console.event("interval", interval.clone());
@@ -238,6 +241,10 @@ impl Report {
                 if !self.output.json_stream || self.output.json_full || wanted {
                     objects.intervals.push(interval);
                 }
+            }
+            _ => {
+                let lines = self.layout(test).interval(streams, self.first_interval);
+                self.console.lines(&lines);
             }
         }
         self.first_interval = false;
@@ -252,30 +259,32 @@ impl Report {
 
     /// The test is over.
     pub fn summary(&mut self, test: &TestSettings, summary: &Summary) {
-        match &mut self.objects {
-            Some(objects) => objects.end = record::end(test, self.role, summary),
-            None => {
-                let lines = self.layout(test).summary(summary);
-                self.console.lines(&lines);
-            }
+        if let Some(objects) = &mut self.objects {
+            objects.end = record::end(test, self.role, summary);
+        }
+        if !self.output.json {
+            let lines = self.layout(test).summary(summary);
+            self.console.lines(&lines);
         }
     }
 
     /// What the server printed.
     pub fn server_output(&mut self, output: Option<ServerOutput>) {
-        match (&self.objects, output) {
-            (Some(_), output) => self.server_output = output,
-            (None, Some(ServerOutput::Text(text))) => self.line(&format!("\nServer output:\n{text}\n")),
-            (None, Some(ServerOutput::Json(json))) => self.line(&format!("\nServer JSON output:\n{}\n", json.pretty())),
-            (None, None) => {}
+        match (self.output.json, output) {
+            (true, output) => self.server_output = output,
+            (false, Some(ServerOutput::Text(text))) => self.line(&format!("\nServer output:\n{text}\n")),
+            (false, Some(ServerOutput::Json(json))) => {
+                self.line(&format!("\nServer JSON output:\n{}\n", json.pretty()))
+            }
+            (false, None) => {}
         }
     }
 
     /// What this server has printed of the test, for its client.
     pub fn for_the_client(&self) -> ServerOutput {
         match &self.objects {
-            Some(objects) => ServerOutput::Json(self.first_of(objects)),
-            None => ServerOutput::Text(self.console.captured()),
+            Some(objects) if self.output.json => ServerOutput::Json(self.first_of(objects)),
+            _ => ServerOutput::Text(self.console.captured()),
         }
     }
 
@@ -289,17 +298,24 @@ impl Report {
     /// Something that went wrong.
     pub fn error(&mut self, text: &str) {
         match &mut self.objects {
-            Some(objects) => objects.errors.push(text.to_owned()),
-            None => self.console.error(text),
+            Some(objects) if self.output.json => objects.errors.push(text.to_owned()),
+            _ => self.console.error(text),
         }
     }
 
     /// What ended the test.
     pub fn failed(&mut self, trouble: &TestError) {
         match &mut self.objects {
-            Some(objects) => objects.errors.push(format!("error - {trouble}")),
-            None => self.console.error(&format!("error - {trouble}")),
+            Some(objects) if self.output.json => objects.errors.push(format!("error - {trouble}")),
+            _ => self.console.error(&format!("error - {trouble}")),
         }
+    }
+
+    /// What is to be kept of a test that came to its end.
+    pub fn told(&self) -> Option<Result<ToolTest, String>> {
+        let whole = self.whole(self.objects.as_ref()?);
+        let whole = serde_json::to_value(&whole).map_err(|error| error.to_string());
+        Some(whole.and_then(|whole| test_of(&whole)))
     }
 
     fn whole(&self, objects: &Objects) -> Json {
@@ -324,7 +340,7 @@ impl Report {
 
     /// Ends the report. `completed`: the test came to its end.
     pub fn finish(self, test: &TestSettings, completed: bool) {
-        let Some(objects) = &self.objects else {
+        let Some(objects) = self.objects.as_ref().filter(|_| self.output.json) else {
             if completed && self.role == Role::Client {
                 self.line("\n");
                 self.line(DONE);

@@ -191,7 +191,7 @@ pub fn run(parts: SessionParts) {
         asked: 0,
         counts: true,
     };
-    let report = Report::new(&parts.settings, parts.console.clone());
+    let report = Report::new(&parts.settings, parts.console.clone(), false);
     let mut session = Session {
         test: TestSettings::default(),
         report,

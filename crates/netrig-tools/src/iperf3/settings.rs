@@ -236,6 +236,8 @@ pub struct Settings {
     pub interval: f64,
     pub affinity: Option<u32>,
     pub pid_file: Option<String>,
+    /// Keep the test as a run, with a label or without one.
+    pub store_run: Option<Option<String>>,
     /// For people, before anything is done.
     pub warnings: Vec<String>,
 }

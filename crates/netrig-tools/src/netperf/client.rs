@@ -29,20 +29,22 @@ use super::layouts::Selection;
 use super::options::{Layout, Length, Options};
 use super::rounds::{Iteration, Rounds};
 use super::sockets::{BufferSizes, SocketSettings, TransportFacts, any_of, bind};
+use super::told::of_figures;
 use super::units::Unit;
 use super::usage::{Usage, between};
 use super::values::{Direction, Family};
 use super::wire::{CpuShares, Message, OmniResponse, OmniResults, message};
 use super::{LONGEST_DATAGRAM, failed};
+use crate::store_run::ToolTest;
 
 /// How long results are waited for once the user wants to stop.
 const AFTER_CANCEL: Duration = Duration::from_secs(2);
 
-/// Runs a test and prints what it found.
+/// Runs a test and prints what it found. Where it is to be kept, a test for each of its iterations.
 ///
 /// # Errors
 /// What keeps it from being run.
-pub fn run(options: &Options, cancel: &Cancel) -> Result<(), Failure> {
+pub fn run(options: &Options, cancel: &Cancel, keeps: bool) -> Result<Vec<ToolTest>, Failure> {
     let selection = Selection::of(options).map_err(failed)?;
     for name in Selection::unknown(options) {
         streams::tell(format!("netperf: '{name}' is no selector and has no column: -k '?' names them all"));
@@ -60,15 +62,21 @@ pub fn run(options: &Options, cancel: &Cancel) -> Result<(), Failure> {
     }
     let mut rounds = Rounds::default();
     let mut last = None;
+    let mut told = Vec::new();
     while rounds.goes_on(options.confidence.as_ref()) {
         let round = test.iterate()?;
         rounds.add(round.iteration);
+        if keeps {
+            let mut own = Rounds::default();
+            own.add(round.iteration);
+            told.push(of_figures(&test.figures(&own, round.clone())));
+        }
         last = Some(round);
         if cancel.is_cancelled() {
             break;
         }
     }
-    let Some(last) = last else { return Ok(()) };
+    let Some(last) = last else { return Ok(told) };
     let figures = test.figures(&rounds, last);
     let report = match options.layout {
         Layout::Classic => classic::report(&figures),
@@ -84,7 +92,7 @@ pub fn run(options: &Options, cancel: &Cancel) -> Result<(), Failure> {
     if let Some(control) = test.control.take() {
         control.into_inner().finish();
     }
-    Ok(())
+    Ok(told)
 }
 
 fn print(text: &str) -> Result<(), Failure> {
@@ -107,6 +115,7 @@ struct Test<'a> {
 }
 
 /// One iteration.
+#[derive(Clone)]
 struct Round {
     iteration: Iteration,
     local: EndFigures,

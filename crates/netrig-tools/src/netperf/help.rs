@@ -26,6 +26,7 @@ Global options:
     -r                Confidence of the throughput alone
     -s seconds        Wait before the load
     -S                SO_KEEPALIVE
+    --store-run[=label]  Keep the test as a run of netrig's
     -t test           TCP_STREAM, TCP_MAERTS, TCP_SENDFILE, TCP_RR, TCP_CRR,
                       TCP_CC, UDP_STREAM, UDP_RR, SCTP_STREAM, SCTP_RR, OMNI,
                       UUID

@@ -20,14 +20,15 @@ mod phase;
 #[cfg(test)]
 mod recorded;
 mod rounds;
-mod selectors;
+pub(crate) mod selectors;
 mod server;
 mod sockets;
 #[cfg(test)]
 mod tests;
-mod units;
+pub(crate) mod told;
+pub(crate) mod units;
 mod usage;
-mod values;
+pub(crate) mod values;
 mod wire;
 
 use std::env;
@@ -47,6 +48,7 @@ use self::getopt::CommandLine;
 use self::options::{DataAddress, Request};
 use self::server::ServerSettings;
 use self::values::{Family, leading_number};
+use crate::store_run::{self, RunKeeper};
 
 /// Where netserver listens.
 pub const PORT: u16 = 12_865;
@@ -55,16 +57,23 @@ pub const LONGEST_DATAGRAM: u32 = 65_507;
 /// The version that both are like.
 const VERSION: &str = "2.7.1";
 
+/// A run that the user asked for and that is not there, with netperf's status.
+fn not_stored(failure: Failure) -> Failure {
+    failed(failure.error.context("--store-run"))
+}
+
 /// A failure of a test, with netperf's status.
 fn failed(error: impl Into<anyhow::Error>) -> Failure {
     Failure::new(Exit::MinusOne, error)
 }
 
-/// As netperf.
+/// As netperf; `keeper` has what `--store-run` keeps.
 ///
 /// # Errors
 /// What keeps a test from being made.
-pub fn execute_netperf(arguments: &[OsString]) -> Result<Exit, Failure> {
+pub fn execute_netperf(arguments: &[OsString], keeper: &mut dyn RunKeeper) -> Result<Exit, Failure> {
+    let (arguments, store_run) = store_run::take(arguments);
+    let arguments = arguments.as_slice();
     let usage = |text: &str| {
         streams::print(text)?;
         Ok(Exit::Refuted)
@@ -97,8 +106,22 @@ pub fn execute_netperf(arguments: &[OsString]) -> Result<Exit, Failure> {
             }
             socket::ignore_sigpipe();
             process::raise_file_limit();
+            if store_run.is_asked {
+                keeper.prepare(store_run.label.as_deref()).map_err(not_stored)?;
+            }
             let cancel = Cancel::on_stop_signal().or_exit(Exit::Failed)?;
-            client::run(&options, &cancel)?;
+            let mut tests = client::run(&options, &cancel, store_run.is_asked)?;
+            if !store_run.is_asked {
+                return Ok(Exit::Done);
+            }
+            if cancel.is_cancelled() {
+                // The last one is not whole.
+                tests.pop();
+                streams::tell("netperf: a test that was stopped is not stored");
+            }
+            if !tests.is_empty() {
+                keeper.keep(tests).map_err(not_stored)?;
+            }
             Ok(Exit::Done)
         }
     }
@@ -154,6 +177,9 @@ pub fn execute_netserver(arguments: &[OsString]) -> Result<Exit, Failure> {
     if arguments == ["--help"] {
         streams::print(help::NETSERVER)?;
         return Ok(Exit::Done);
+    }
+    if store_run::take(arguments).1.is_asked {
+        return Err(failed(anyhow!("--store-run: a server's tests are its clients': netperf stores its own")));
     }
     let Some(options) = server_options(arguments)? else { return Ok(Exit::Refuted) };
     if !options.stays && env::var_os(IN_BACKGROUND).is_none() {

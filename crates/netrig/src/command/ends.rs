@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::{Context, anyhow};
+use jiff::Timestamp;
 use rig_cli::exit::StoppedByUser;
 use rig_cli::streams::{note, print};
 use rig_load::driver::Cancel;
@@ -145,9 +146,19 @@ fn client(
     let against = ReferenceRun::choose(against, &keeping.judge, &keeping.store, suite, &[scenario])?;
     let cancel = cancel_on_signal()?;
     let program = program()?;
-    let (target, _server) = target(role, address, common, &program, &cancel)?;
+    let as_json = output_args.format == Format::Json && keeping.in_turn.is_none();
+    let host = role.client.clone().or_else(|| role.on.clone()).unwrap_or_default();
+    let (target, _server) = match target(role, address, common, &program, &cancel) {
+        Ok(target) => target,
+        Err(failure) if as_json => return Err(told(failure, &host, &test, common.trials, output)),
+        Err(failure) => return Err(failure),
+    };
     let live = IntervalDisplay::new(&test, common.trials, common.quiet);
-    let mut recorder = TrialRecorder::new(&target.host, &test, common.trials, live, keeping)?;
+    let mut recorder = match TrialRecorder::new(&target.host, &test, common.trials, live, keeping) {
+        Ok(recorder) => recorder,
+        Err(failure) if as_json => return Err(told(failure, &host, &test, common.trials, output)),
+        Err(failure) => return Err(failure),
+    };
     let result = match keeping.in_turn {
         None => client::run(&target, &test, common.trials, &program, &cancel, &mut recorder),
         Some(_) => in_turn(&target, &test, common.trials, &program, &cancel, &mut recorder),
@@ -166,11 +177,18 @@ fn client(
         };
     }
     let partial = Some(recorder.live.partial()).filter(|partial| stopped && !partial.is_empty());
-    if stopped && recorder.trials.is_empty() && partial.is_none() {
-        note("netrig: stopped before an interval of the window was over: nothing was measured");
+    let nothing = "stopped before an interval of the window was over: nothing was measured";
+    let has_nothing = recorder.trials.is_empty() && partial.is_none();
+    if stopped && has_nothing {
+        note(format_args!("netrig: {nothing}"));
     }
+    let failure = match &result {
+        Err(_) if stopped => has_nothing.then(|| nothing.to_owned()),
+        Err(error) => Some(in_words(error)),
+        Ok(()) => None,
+    };
     let mut exit = Exit::Done;
-    if !recorder.trials.is_empty() || partial.is_some() {
+    if !has_nothing || as_json {
         let number = recorder.number();
         let outcome = report::TestResult {
             host: &target.host,
@@ -184,6 +202,7 @@ fn client(
             server: recorder.live.server(),
             client: &recorder.environment,
             turns: None,
+            failure: failure.as_deref(),
         };
         let mut document = report::document(&outcome);
         if let Some(against) = against.filter(|_| result.is_ok()) {
@@ -207,6 +226,30 @@ fn client(
             let done = recorder.trials.len();
             Err(anyhow!("after {done} of {} trials: {}", common.trials, in_words(&error)).into())
         }
+    }
+}
+
+/// A test that failed before there was a server to ask, as JSON for who reads that: the failure again, or that of writing it.
+fn told(failure: Failure, host: &str, test: &Test, planned: u32, output: Output) -> Failure {
+    let why = in_words(&failure.error);
+    let source = Some(&test.source).filter(|source| !source.is_default()).map(ToString::to_string);
+    let outcome = report::TestResult {
+        host,
+        run: None,
+        test,
+        source: source.as_deref(),
+        trials: &[],
+        partial: None,
+        planned,
+        started_unix_ms: Timestamp::now().as_millisecond(),
+        server: None,
+        client: &host::environment(false, BUILD),
+        turns: None,
+        failure: Some(&why),
+    };
+    match output.write(&report::document(&outcome), Format::Json) {
+        Ok(()) => failure,
+        Err(unwritten) => unwritten,
     }
 }
 

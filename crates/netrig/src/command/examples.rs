@@ -90,6 +90,13 @@ Examples:
   netrig history --json                the same for programs
   netrig history --delete before       remove one, by label or number";
 
+pub const IMPORT: &str = "\
+Examples:
+  netrig import iperf3-1.json iperf3-2.json --label old     two trials
+  netrig import netperf.csv                                 netperf -o
+  netrig import --test TCP_RR rr.txt                        netperf -P 0
+  netrig import wrk.txt && netrig report";
+
 pub const UP: &str = "\
 Examples:
   netrig up layers/D                   keep the testbed of scenario D up

@@ -18,6 +18,7 @@ pub mod report;
 pub mod run;
 pub mod schema;
 pub mod suites;
+pub mod tool_runs;
 pub mod top;
 
 use std::io::{self, Write};

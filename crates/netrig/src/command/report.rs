@@ -64,7 +64,7 @@ pub fn report(args: &ReportArgs) -> Result<Exit, Failure> {
     }
     if args.output.format == Format::Terminal && !args.all {
         let again = again(&view.id, &args.store);
-        document = match (view.peer.is_some(), &stored::options(&run)?.pairs) {
+        document = match (view.peer.is_some() || view.tool.is_some(), &stored::options(&run)?.pairs) {
             (true, _) => document.without_details(),
             (_, Some(test)) => pairs::report::brief(document, test, more(test, &again)),
             _ => document.brief(&format!("Tables, single trials, doubts and method: {again} --all")),

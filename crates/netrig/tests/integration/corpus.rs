@@ -49,6 +49,11 @@ fn worker() {
 }
 
 #[test]
+fn import() {
+    replay_text("import", netrig_tools::import::exercise);
+}
+
+#[test]
 fn host() {
     replay("host", rig_testbed::host::protocol::exercise);
 }

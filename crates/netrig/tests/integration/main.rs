@@ -9,6 +9,7 @@ mod corpus;
 mod doctor;
 mod dperf;
 mod ends;
+mod import;
 mod iperf3;
 mod ipvsadm;
 mod lb;

@@ -100,6 +100,11 @@ pub fn none(_: &Case<'_>) -> Result<(), FigureError> {
     Ok(())
 }
 
+/// What other tools' outputs alone tell.
+pub fn told(case: &Case<'_>) -> Result<(), FigureError> {
+    case.lacks("only other tools' tests have it; cpu is that of the whole node")
+}
+
 /// Payload of streams and datagrams.
 pub fn payload(case: &Case<'_>) -> Result<(), FigureError> {
     match (case.packets(), case.flow()) {

@@ -263,6 +263,19 @@ figures! {
         meaning: "mean over the node's CPUs of time that was not idle, iowait or stolen",
         ..END
     };
+    /// CPU time of the process that carries the load, percent of one CPU.
+    ProcessCpu "process_cpu", "Process CPU" => FigureDefinition {
+        unit: "% of a CPU",
+        default_side: None,
+        policy: POINT,
+        by_phase: PhaseCounting::NotCounted,
+        check: check::told,
+        decimals: 1,
+        is_optional: true,
+        meaning: "only of other tools' tests whose output tells it, as iperf3's does: CPU time of the process at that end, percent of \
+                  one CPU",
+        ..END
+    };
     /// CPU time of the node for each KB (1024 bytes) of payload, microseconds.
     ServiceDemand "service_demand", "Service demand" => FigureDefinition {
         unit: "us/KB",

@@ -10,7 +10,7 @@ pub fn described(environment: &Environment) -> Vec<(String, String)> {
     let each: Vec<(&String, Vec<(String, String)>)> =
         environment.machines.iter().map(|(node, own)| (node, of_machine(own))).collect();
     if each.is_empty() {
-        return of_machine(environment);
+        return if environment.is_known() { of_machine(environment) } else { Vec::new() };
     }
     let mut names: Vec<&String> = Vec::new();
     for (name, _) in each.iter().flat_map(|(_, described)| described) {

@@ -84,6 +84,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
         set: Vec::new(),
         before: Vec::new(),
         frames: None,
+        tool: None,
         flags: vec![Flag::Stolen { node: "a".to_owned(), percent: 3.5 }],
     }
 }

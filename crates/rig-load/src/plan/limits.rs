@@ -55,6 +55,10 @@ pub enum PlanError {
     CongestionOfUdp(String),
     #[error("{0} is an option of TCP: UDP has none, and it has to be left out")]
     OptionOfTcp(PlanValue),
+    #[error(
+        "tcp-crr has no MPTCP: how a connection of it ends (RFC 8684, 3.3.3) is not what this load counts on; tcp-rr and streams have it"
+    )]
+    MptcpForEach,
     #[error("'{0}' is no name of an interface: it has to have 1 to {DEVICE_NAME} bytes and no zero, space or slash")]
     DeviceName(String),
     #[error("{from} cannot send to {to}: both have to be IPv4, or both IPv6")]
@@ -117,6 +121,7 @@ impl WorkerPlan {
                 stream.engine.validate(stream, self.direction())
             }
             Load::TcpRr(transactions) => transactions.validate(),
+            Load::TcpCrr(transactions) if transactions.options.mptcp => Err(PlanError::MptcpForEach),
             Load::TcpCrr(transactions) => {
                 transactions.validate()?;
                 range(PlanValue::InFlightOfOne, transactions.in_flight, 1, 1)

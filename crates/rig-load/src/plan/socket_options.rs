@@ -28,6 +28,13 @@ pub struct SocketOptions {
     /// A sender may write again only while fewer bytes than this, 1 to 2147483647, wait unsent in its socket (TCP_NOTSENT_LOWAT, tcp(7)).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_sent_low_water: Option<u32>,
+    /// Microseconds, 1 to 100000, that a call that waits for data looks at the device's receive queue itself (SO_BUSY_POLL, socket(7)); more than
+    /// net.core.busy_read takes CAP_NET_ADMIN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_poll_us: Option<u32>,
+    /// Connections of Multipath TCP (RFC 8684), which fall back to plain TCP where the way or the peer has none.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mptcp: bool,
 }
 
 impl SocketOptions {
@@ -37,6 +44,7 @@ impl SocketOptions {
     const MSS: (u64, u64) = (88, 32_767);
     const HOP_LIMIT: (u64, u64) = (1, 255);
     const NOT_SENT_LOW_WATER: (u64, u64) = (1, i32::MAX as u64);
+    const BUSY_POLL_US: (u64, u64) = (1, 100_000);
 
     pub fn is_default(&self) -> bool {
         *self == Self::default()
@@ -48,6 +56,7 @@ impl SocketOptions {
             (PlanValue::Mss, self.mss, Self::MSS),
             (PlanValue::HopLimit, self.hop_limit, Self::HOP_LIMIT),
             (PlanValue::NotSentLowWater, self.not_sent_low_water, Self::NOT_SENT_LOW_WATER),
+            (PlanValue::BusyPoll, self.busy_poll_us, Self::BUSY_POLL_US),
         ];
         limits
             .into_iter()
@@ -62,6 +71,9 @@ impl SocketOptions {
         if self.not_sent_low_water.is_some() {
             return Err(PlanError::OptionOfTcp(PlanValue::NotSentLowWater));
         }
+        if self.mptcp {
+            return Err(PlanError::OptionOfTcp(PlanValue::Mptcp));
+        }
         self.validate()
     }
 
@@ -73,6 +85,8 @@ impl SocketOptions {
             self.hop_limit.map(|hops| format!("TTL {hops}")),
             self.priority.map(|priority| format!("socket priority {priority}")),
             self.not_sent_low_water.map(|bytes| format!("TCP_NOTSENT_LOWAT {bytes}")),
+            self.busy_poll_us.map(|us| format!("busy polling for {us} µs")),
+            self.mptcp.then(|| "MPTCP".to_owned()),
         ];
         words.into_iter().flatten().collect()
     }
@@ -92,10 +106,11 @@ mod tests {
             change(&mut options, value);
             options
         };
-        let limits: [(Change, u32, u32, &str); 3] = [
+        let limits: [(Change, u32, u32, &str); 4] = [
             (|o, v| o.mss = Some(v), 88, 32_767, "the MSS"),
             (|o, v| o.hop_limit = Some(v), 1, 255, "the hop limit"),
             (|o, v| o.not_sent_low_water = Some(v), 1, i32::MAX as u32, "the low-water mark"),
+            (|o, v| o.busy_poll_us = Some(v), 1, 100_000, "busy polling"),
         ];
         for (change, least, most, words) in limits {
             for value in [least, most] {
@@ -113,7 +128,8 @@ mod tests {
     fn datagrams_have_no_options_of_tcp() {
         let mss = SocketOptions { mss: Some(1000), ..Default::default() };
         let low_water = SocketOptions { not_sent_low_water: Some(1000), ..Default::default() };
-        for (options, words) in [(mss, "the MSS"), (low_water, "the low-water mark")] {
+        let mptcp = SocketOptions { mptcp: true, ..Default::default() };
+        for (options, words) in [(mss, "the MSS"), (low_water, "the low-water mark"), (mptcp, "MPTCP")] {
             options.validate().unwrap();
             let error = options.validate_for_datagrams().unwrap_err().to_string();
             assert!(error.contains(words) && error.contains("UDP"), "{error}");

@@ -138,6 +138,9 @@ mod tests {
         checked(|l| (l.threads, l.connections, l.in_flight) = (1, 1024, 1024), Load::TcpRr).unwrap();
         checked(|l| (l.request, l.response) = (65_507, 65_507), Load::UdpRr).unwrap();
         checked(|l| l.congestion_control = Some("reno".into()), Load::TcpCrr).unwrap();
+        checked(|l| l.options.mptcp = true, Load::TcpRr).unwrap();
+        let error = checked(|l| l.options.mptcp = true, Load::TcpCrr).unwrap_err().to_string();
+        assert!(error.starts_with("tcp-crr has no MPTCP"), "{error}");
         for rate in [1.0, 1e8] {
             checked(|l| l.schedule = Schedule::Open { rate, arrivals: ArrivalSpacing::Uniform }, Load::TcpCrr).unwrap();
         }

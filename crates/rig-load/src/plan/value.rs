@@ -28,6 +28,8 @@ pub enum PlanValue {
     Mss,
     HopLimit,
     NotSentLowWater,
+    BusyPoll,
+    Mptcp,
 }
 
 impl fmt::Display for PlanValue {
@@ -58,6 +60,8 @@ impl fmt::Display for PlanValue {
             Self::Mss => "the MSS",
             Self::HopLimit => "the hop limit",
             Self::NotSentLowWater => "the low-water mark of unsent bytes",
+            Self::BusyPoll => "microseconds of busy polling",
+            Self::Mptcp => "MPTCP",
         })
     }
 }

@@ -30,6 +30,7 @@ use self::open::{OpenedConnections, Sockets};
 use self::orders::Orders;
 use self::reading_times::ReadingTimes;
 use crate::command::Command;
+use crate::engine::Connection;
 use crate::plan::{Load, WorkerPlan};
 use crate::protocol::{Event, LONGEST_EVENT, Order, PROTOCOL};
 use crate::record::{Direction, WorkerRecord};
@@ -151,6 +152,9 @@ impl<W: Write> ControlThread<'_, W> {
         };
         let mut record = self.measure(&plan, &mut load_threads, start_ns)?;
         record.notes.splice(0..0, opened.notes);
+        if plan.load.socket_options().mptcp {
+            tell_mptcp(&mut record, &connections)?;
+        }
         self.report(&Event::Done(Box::new(record)))
     }
 
@@ -409,4 +413,22 @@ mod tests {
             }
         }
     }
+}
+
+/// Says of each connection whether it is one of MPTCP, and how many are not.
+fn tell_mptcp(record: &mut WorkerRecord, connections: &[Connection]) -> Result<(), WorkerError> {
+    let mut plain = 0;
+    for (told, connection) in record.connections.iter_mut().zip(connections) {
+        let what = || format!("ask whether the connection to {} is one of MPTCP", connection.remote);
+        let is_mptcp = socket::is_mptcp(&connection.socket).failing(what)?;
+        plain += usize::from(!is_mptcp);
+        told.mptcp = Some(is_mptcp);
+    }
+    if plain > 0 {
+        let all = record.connections.len();
+        record.notes.push(format!(
+            "MPTCP: {plain} of {all} connections fell back to plain TCP; the other end, or what is between, has none"
+        ));
+    }
+    Ok(())
 }

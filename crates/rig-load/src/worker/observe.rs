@@ -257,6 +257,7 @@ fn connection_record(
         send_buffer: socket::buffer(socket, Buffer::Send).failing(what)?,
         receive_buffer: socket::buffer(socket, Buffer::Receive).failing(what)?,
         mss,
+        mptcp: None,
         begin: begin.tcp[index],
         end: end.tcp[index],
     })

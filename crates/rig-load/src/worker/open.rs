@@ -218,8 +218,8 @@ fn attempt<W: Write>(
 
 /// A socket with everything set that matters before the handshake. Buffers that the kernel does not grant in full become a note.
 fn new_socket(peer: SocketAddr, kind: Type, sockets: &Sockets, notes: &mut Vec<String>) -> Result<Socket, WorkerError> {
-    let socket = Socket::new(Domain::for_address(peer), kind, None)
-        .failing(|| format!("create a socket for {}", NamedAddress::from(peer)))?;
+    let socket = sockets.options.socket(Domain::for_address(peer), kind);
+    let socket = socket.failing(|| format!("create a socket for {}", NamedAddress::from(peer)))?;
     for (buffer, asked) in [(Buffer::Send, sockets.send_buffer), (Buffer::Receive, sockets.receive_buffer)] {
         let Some(asked) = asked else { continue };
         let granted = socket::set_buffer(&socket, buffer, asked)

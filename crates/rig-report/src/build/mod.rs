@@ -23,6 +23,7 @@ mod scenario;
 mod search;
 mod servers;
 mod sheets;
+mod tool;
 mod workers;
 
 use jiff::Timestamp;
@@ -43,6 +44,9 @@ use super::document::{Block, Document, Interval, Number};
 
 /// The whole report of a run.
 pub fn document(view: &RunView) -> Document {
+    if let Some(tool) = &view.tool {
+        return tool::document(view, tool);
+    }
     let lead = lead(view);
     let blocks = blocks(view, &lead);
     Document {

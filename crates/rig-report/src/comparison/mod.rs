@@ -127,7 +127,13 @@ fn run(which: &str, run: &RunRef) -> String {
     if run.name != own_name {
         text += &format!(" ({own_name} of its store)");
     }
-    text += &format!(" of suite {}, {}, netrig {}", run.suite, time(run.started_unix_ms), run.netrig_version);
+    text += &match &run.tool {
+        Some(tool) => format!(" of {tool}, {}", time(run.started_unix_ms)),
+        None => format!(" of suite {}, {}", run.suite, time(run.started_unix_ms)),
+    };
+    if !run.netrig_version.is_empty() {
+        text += &format!(", netrig {}", run.netrig_version);
+    }
     if let Some(build) = &run.netrig_build {
         text += &format!(" (build {build})");
     }

@@ -64,6 +64,7 @@ fn run(id: u32, received: &[f64]) -> RunData {
             set_apart: None,
             turns: None,
             peer: None,
+            tool: None,
         },
         environment: Environment {
             kernel: "6.18".into(),

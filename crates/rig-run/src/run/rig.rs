@@ -291,6 +291,7 @@ impl Trials {
             set: Vec::new(),
             before: Vec::new(),
             frames: observed.frames,
+            tool: None,
             flags: Vec::new(),
         };
         record.flags = flags(&record, &scenario.topology, &self.cores, &scenario.filled());

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rig_cli::source::Spanned;
 use rig_load::plan::{
-    Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode, TcpStream, Transactions,
-    WorkerPlan,
+    Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, Schedule, SendMode, SocketOptions, TcpStream,
+    Transactions, WorkerPlan,
 };
 use rig_stats::units::Bytes;
 
@@ -19,7 +19,7 @@ mod keys;
 mod schema;
 
 pub(super) use self::error::{ErrorLocation, LoadError, error, key_of_search};
-use self::keys::Rate;
+use self::keys::{DscpFile, Rate};
 pub(super) use self::keys::{LoadFile, LoadKind, UnderFile, value};
 
 /// Of a load that does not say after how long it gives up waiting for a response.
@@ -131,6 +131,21 @@ fn message(load: &LoadFile) -> Result<u32, LoadError> {
     }
 }
 
+/// What its sockets are told.
+fn options(load: &LoadFile) -> Result<SocketOptions, LoadError> {
+    let busy_poll_us = value(&load.busy_poll).map(|span| span.0.as_micros());
+    Ok(SocketOptions {
+        dscp: value(&load.dscp).map(|DscpFile(dscp)| dscp),
+        mss: bytes("mss", &load.mss)?,
+        hop_limit: value(&load.ttl),
+        priority: value(&load.priority),
+        not_sent_low_water: bytes("not_sent_low_water", &load.not_sent_low_water)?,
+        // What is more is out of range, too.
+        busy_poll_us: busy_poll_us.map(|us| u32::try_from(us).unwrap_or(u32::MAX)),
+        mptcp: value(&load.mptcp).unwrap_or(false),
+    })
+}
+
 fn stream(flow: Flow, load: &LoadFile) -> Result<(RequestedLoad, RequestedLoad), LoadError> {
     let engine = |outstanding: Option<u32>| match outstanding {
         None => Engine::Blocking,
@@ -150,7 +165,7 @@ fn stream(flow: Flow, load: &LoadFile) -> Result<(RequestedLoad, RequestedLoad),
         engine: engine(outstanding.send),
         send_mode: value(&load.send_mode).unwrap_or_default(),
         receive_mode: ReceiveMode::Copy,
-        options: Default::default(),
+        options: options(load)?,
     };
     let receive_mode = value(&load.receive_mode).unwrap_or_default();
     let receive_message = bytes("receive_message", &load.receive_message)?;
@@ -200,7 +215,7 @@ fn transactions(load: &LoadFile) -> Result<Transactions, LoadError> {
         receive_buffer: bytes("receive_buffer", &load.receive_buffer)?,
         no_delay: value(&load.no_delay).unwrap_or(false),
         congestion_control: value(&load.congestion_control),
-        options: Default::default(),
+        options: options(load)?,
     })
 }
 
@@ -227,7 +242,7 @@ fn datagrams(load: &LoadFile) -> Result<Datagrams, LoadError> {
         shared_clock: true,
         send_buffer: bytes("send_buffer", &load.send_buffer)?,
         receive_buffer: bytes("receive_buffer", &load.receive_buffer)?,
-        options: Default::default(),
+        options: options(load)?,
     })
 }
 

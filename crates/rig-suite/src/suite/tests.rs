@@ -407,6 +407,42 @@ fn keys_that_a_kind_does_not_know_are_refused_by_name() {
 }
 
 #[test]
+fn sockets_of_a_load_have_options() {
+    let with = |kind: &str, keys: &str| format!("load = {{ kind = \"{kind}\", {keys} }}");
+    let all = "message = \"1k\", dscp = \"af41\", ttl = 9, priority = 5, mss = \"1000\", not_sent_low_water = \"64k\", \
+               busy_poll = \"50us\", mptcp = true";
+    let scenario = parse_with(LOAD, &with("tcp-stream", all)).unwrap().scenarios.remove(0);
+    let (sender, receiver) = streams(&scenario);
+    assert_eq!(sender.options, receiver.options);
+    let words = [
+        "DSCP af41",
+        "MSS 1000",
+        "TTL 9",
+        "socket priority 5",
+        "TCP_NOTSENT_LOWAT 65536",
+        "busy polling for 50 µs",
+        "MPTCP",
+    ];
+    assert_eq!(sender.options.words(), words);
+    assert!(words.iter().all(|word| scenario.load_words().contains(word)), "{}", scenario.load_words());
+    let number = parse_with(LOAD, &with("udp-rr", "dscp = 46")).unwrap().scenarios.remove(0);
+    assert!(number.load_words().contains("DSCP ef"), "{}", number.load_words());
+    for (kind, keys, named) in [
+        ("tcp-rr", "dscp = 64", "is no DSCP"),
+        ("tcp-rr", "dscp = \"af51\"", "is no DSCP"),
+        ("tcp-rr", "ttl = 0", "hop limit"),
+        ("tcp-rr", "mss = \"87\"", "the MSS"),
+        ("tcp-rr", "busy_poll = \"1s\"", "busy polling"),
+        ("tcp-rr", "not_sent_low_water = \"1k\"", "'not_sent_low_water'"),
+        ("udp-rr", "mptcp = true", "'mptcp'"),
+        ("tcp-crr", "mptcp = true", "'mptcp'"),
+        ("udp-rr", "mss = \"1k\"", "'mss'"),
+    ] {
+        refused(&with(kind, keys), &[named]);
+    }
+}
+
+#[test]
 fn defaults_are_for_the_loads_that_can_have_them() {
     let defaults = "cool_down = \"50ms\"";
     let with = |keys: &str| format!("{defaults}\nload = {{ {keys} }}");

@@ -87,6 +87,7 @@ fn stream(name: &str, sender: &TcpStream, receiver: &TcpStream) -> Vec<String> {
     parts.extend(sender.no_delay.then(|| "nodelay".into()));
     parts.extend(throttle(sender.throttle));
     parts.extend(sender.congestion_control.clone());
+    parts.extend(sender.options.words());
     parts.push(format!("send {}, receive {}", engine(sender), engine(receiver)));
     if sender.send_mode != Default::default() {
         parts.push(format!("copy-free send ({})", sender.send_mode));
@@ -112,6 +113,7 @@ fn transactions(name: &str, load: &Transactions) -> Vec<String> {
     parts.extend(buffers(load.send_buffer, load.receive_buffer));
     parts.extend(load.no_delay.then(|| "nodelay".into()));
     parts.extend(load.congestion_control.clone());
+    parts.extend(load.options.words());
     parts
 }
 
@@ -128,6 +130,7 @@ fn datagrams(load: &Datagrams) -> Vec<String> {
     parts.extend(load.coalesce.then(|| "coalesced receive (UDP_GRO)".into()));
     parts.extend(throttle(load.throttle));
     parts.extend((load.pacing == Pacing::Kernel).then(|| "paced by the kernel".into()));
+    parts.extend(load.options.words());
     parts.extend(buffers(load.send_buffer, load.receive_buffer));
     parts
 }

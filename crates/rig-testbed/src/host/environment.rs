@@ -116,6 +116,11 @@ impl Environment {
         Self { machines: machines.into_iter().collect(), cards: BTreeMap::new(), ..first }
     }
 
+    /// Whether it was recorded: of runs that another tool's output alone tells of it was not.
+    pub fn is_known(&self) -> bool {
+        !self.kernel.is_empty()
+    }
+
     /// With this change of it and of each of its machines.
     #[must_use]
     pub fn changed(&self, change: fn(&mut Self)) -> Self {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rig_facts::claim::{Metric, Side};
-use rig_facts::record::{Environment, LOAD_AVERAGE, PreTrialCommand, described};
+use rig_facts::record::{Environment, LOAD_AVERAGE, PreTrialCommand, ToolRun, described};
 use rig_suite::ends::Peer;
 use rig_suite::suite::{Scenario, Suite};
 
@@ -24,6 +24,8 @@ pub struct Conditions {
     suite: Option<Suite>,
     /// For a test between two machines: the other machine and the load.
     ends: Option<(Peer, Vec<Value>)>,
+    /// For another tool's test: what it was.
+    tool: Option<ToolRun>,
     /// The device under test, by scenario.
     duts: BTreeMap<String, BTreeSet<String>>,
     /// What was run in nodes before trials, by scenario.
@@ -38,6 +40,7 @@ impl Conditions {
         Self {
             environment: still(&run.environment),
             ends: run.run.peer.as_ref().map(|peer| (peer.with(still), plans())),
+            tool: run.run.tool.as_ref().map(ToolRun::conditions),
             phases: run.run.phases_s,
             cpus: run.run.cpus.clone(),
             suite: Suite::parse_stored(&run.run.suite_file, &run.run.suite_text).ok(),
@@ -54,9 +57,9 @@ impl Conditions {
     /// Whether a figure decides what is said of the run: those for which the suite repeats trials, and [`Metric::is_primary`] ones.
     pub fn gates(&self, id: &str, side: Side, metric: Metric) -> bool {
         let scenario = self.suite.as_ref().and_then(|suite| suite.scenario(id));
-        if self.ends.is_some() {
+        if self.ends.is_some() || self.tool.is_some() {
             // As suites do: the result of the load, and its cost.
-            let rates = [Metric::Throughput, Metric::Transactions, Metric::Datagrams, Metric::Cpu];
+            let rates = [Metric::Throughput, Metric::Transactions, Metric::Datagrams, Metric::Connections, Metric::Cpu];
             return metric.is_primary() || rates.contains(&metric);
         }
         // When the suite cannot be read, all figures are watched.
@@ -74,9 +77,13 @@ impl Conditions {
             && self.environment == other.environment
             && self.duts.get(scenario) == other.duts.get(scenario)
             && self.inside.get(scenario) == other.inside.get(scenario)
-            && match &self.ends {
-                Some(own) => other.ends.as_ref() == Some(own),
-                None => self.scenario(scenario).is_some_and(|own| other.scenario(scenario) == Some(own)),
+            && match (&self.ends, &self.tool) {
+                (Some(own), _) => other.ends.as_ref() == Some(own),
+                // Of machines that nobody knows nothing says that they are one.
+                (None, Some(own)) => {
+                    other.tool.as_ref() == Some(own) && (self.environment.is_known() || !own.machine.is_empty())
+                }
+                (None, None) => self.scenario(scenario).is_some_and(|own| other.scenario(scenario) == Some(own)),
             }
     }
 }
@@ -135,14 +142,19 @@ pub(super) fn between(
     note("Scenarios of the run, which take turns", chosen(old), chosen(new));
     note("Scenarios left out", left_out(old), left_out(new));
     found.extend(super::machine::difference(&conditions.0, &conditions.1));
-    found.extend(settings(&old.environment, &new.environment));
+    found.extend(of_tools(one.tool.as_ref(), other.tool.as_ref()));
+    found.extend(machines(&old.environment, &new.environment));
     if let (Some(one), Some(other)) = (&one.peer, &other.peer) {
         let of_server = settings(&still(&one.machine), &still(&other.machine)).into_iter();
         found.extend(of_server.map(|one| Difference { what: format!("Server: {}", one.what), ..one }));
     }
     found.extend(counting(scenarios.iter().map(|(old, _)| *old), scenarios.iter().map(|(_, new)| *new)));
-    found.extend(load(&old.environment, &new.environment));
-    found.extend(scenarios.iter().filter_map(|(one, other)| definition(one, other, conditions)));
+    if old.environment.is_known() && new.environment.is_known() {
+        found.extend(load(&old.environment, &new.environment));
+    }
+    if one.tool.is_none() || other.tool.is_none() {
+        found.extend(scenarios.iter().filter_map(|(one, other)| definition(one, other, conditions)));
+    }
     found.extend(scenarios.iter().filter_map(|(one, other)| dut(one, other)));
     found.extend(scenarios.iter().filter_map(|(one, other)| layers_per(one, other)));
     found.extend(scenarios.iter().flat_map(|(one, other)| doubts(one, other)));
@@ -230,12 +242,50 @@ fn dut(old: &ScenarioData, new: &ScenarioData) -> Option<Difference> {
     (one != other).then(|| Difference { what: what(), old: words(&one), new: words(&other) })
 }
 
+/// What was asked of another tool in one run and not in the other, and where the figures come from.
+fn of_tools(old: Option<&ToolRun>, new: Option<&ToolRun>) -> Vec<Difference> {
+    let (Some(old), Some(new)) = (old, new) else { return Vec::new() };
+    let origin = |tool: &ToolRun| if tool.is_imported() { "the tool's output" } else { "netrig" }.to_owned();
+    let server = |tool: &ToolRun| tool.server.clone().unwrap_or_else(not_recorded);
+    let whole =
+        [("Tool", old.name(), new.name()), ("Told by", origin(old), origin(new)), ("Server", server(old), server(new))];
+    let whole = whole.into_iter().map(|(what, old, new)| Difference { what: what.to_owned(), old, new });
+    let named = |what: &str, pairs: fn(&ToolRun) -> &[(String, String)]| -> Vec<Difference> {
+        let value = |tool: &ToolRun, name: &str| {
+            let own = pairs(tool).iter().find(|(own, _)| own == name);
+            own.map_or_else(not_recorded, |(_, value)| value.clone())
+        };
+        let names: BTreeSet<&str> = pairs(old).iter().chain(pairs(new)).map(|(name, _)| name.as_str()).collect();
+        let of =
+            |name: &str| Difference { what: format!("{what}, {name}"), old: value(old, name), new: value(new, name) };
+        names.into_iter().map(of).collect()
+    };
+    let asked = named("Asked for", |tool| &tool.settings);
+    let machine = named("Machine by the output", |tool| &tool.machine);
+    whole.chain(asked).chain(machine).filter(|difference| difference.old != difference.new).collect()
+}
+
+fn not_recorded() -> String {
+    "not recorded".to_owned()
+}
+
+/// Machine and settings; in a line where one run has none recorded.
+fn machines(old: &Environment, new: &Environment) -> Vec<Difference> {
+    if old.is_known() == new.is_known() {
+        return settings(old, new);
+    }
+    let words = |one: &Environment| match one.is_known() {
+        true => format!("{}, Linux {}", one.cpu_model, one.kernel),
+        false => not_recorded(),
+    };
+    vec![Difference { what: "Machine and settings".to_owned(), old: words(old), new: words(new) }]
+}
+
 /// Machine and settings, in the words of the report.
 fn settings(old: &Environment, new: &Environment) -> Vec<Difference> {
     // Compared elsewhere, with a tolerance.
     let still = |environment: &Environment| environment.changed(|one| one.load_average_hundredths = 0);
     let (one, other) = (described(&still(old)), described(&still(new)));
-    let not_recorded = || "not recorded".to_owned();
     let values: BTreeMap<&str, &str> = other.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let known: BTreeSet<&str> = one.iter().map(|(key, _)| key.as_str()).collect();
     let changed = one.iter().filter_map(|(key, value)| {

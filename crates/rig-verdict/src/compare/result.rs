@@ -18,6 +18,10 @@ impl RunRef {
             netrig_version: data.environment.netrig_version.clone(),
             netrig_build: data.environment.netrig_build.clone(),
             kernel: data.environment.kernel.clone(),
+            tool: data.run.tool.as_ref().map(|tool| match tool.is_imported() {
+                true => format!("{}, imported", tool.name()),
+                false => tool.name(),
+            }),
             complete: data.run.status == crate::export::RunStatus::Complete,
         }
     }

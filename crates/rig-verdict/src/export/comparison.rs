@@ -74,6 +74,9 @@ pub struct RunRef {
     #[serde(default)]
     pub netrig_build: Option<String>,
     pub kernel: String,
+    /// Of another tool's test the tool, and whether its output was imported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
     /// Whether the run made all its trials.
     pub complete: bool,
 }

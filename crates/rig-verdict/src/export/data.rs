@@ -4,7 +4,7 @@ use rig_facts::claim::{Metric, Side, Statistic};
 use rig_facts::figures::{self, Kind, reading};
 use rig_facts::layers;
 use rig_facts::ledger::ledger;
-use rig_facts::record::TrialRecord;
+use rig_facts::record::{ToolRun, TrialRecord};
 use rig_stats::confidence::Level;
 use rig_stats::histogram::Histogram;
 use serde::Serialize;
@@ -40,10 +40,11 @@ pub fn data(view: &RunView) -> RunData {
             set_apart: view.set_apart,
             turns: view.turns.clone(),
             peer: view.peer.clone(),
+            tool: view.tool.clone(),
         },
         environment: view.environment.clone(),
         rig_cost: view.rig_cost.clone(),
-        scenarios: view.scenarios.iter().map(|s| scenario(s, view.level)).collect(),
+        scenarios: view.scenarios.iter().map(|s| scenario(s, view.level, view.tool.as_ref())).collect(),
         left_out: view.left_out.clone(),
         claims: view.judged.clone(),
         aa_check: view.aa.clone(),
@@ -68,7 +69,7 @@ fn frame_ledger(trial: &TrialRecord) -> Option<FrameLedgerData> {
     Some(FrameLedgerData { ordinal: trial.ordinal, flows: ledger.flows, counters: ledger.lines, unexplained })
 }
 
-fn scenario(scenario: &ScenarioView, level: Level) -> ScenarioData {
+fn scenario(scenario: &ScenarioView, level: Level, tool: Option<&ToolRun>) -> ScenarioData {
     let (certainty, certainty_missed) = match &scenario.certainty {
         Certainty::Fixed => (CertaintyKind::Fixed, None),
         Certainty::Reached => (CertaintyKind::Reached, None),
@@ -79,7 +80,8 @@ fn scenario(scenario: &ScenarioView, level: Level) -> ScenarioData {
     let values = |side, metric| scenario.trials.iter().map(move |trial| reading(trial, side, metric));
     // Where payload goes one way, the ends that connect and listen are the sender and the receiver under other names.
     let ends = Kind::of(&scenario.plan).map_or([Side::Local, Side::Remote], Kind::sides);
-    let has = |side: &Side, metric: &Metric| ends.contains(side) || metric.sides() == [*side];
+    // A tool's output has each figure once.
+    let has = |side: &Side, metric: &Metric| tool.is_some() || ends.contains(side) || metric.sides() == [*side];
     let figures = Side::ALL.into_iter().flat_map(|side| {
         let own = Metric::ALL.into_iter().filter(move |metric| has(&side, metric));
         own.filter_map(move |metric| FigureData::new(side, metric, values(side, metric), level))
@@ -89,7 +91,12 @@ fn scenario(scenario: &ScenarioView, level: Level) -> ScenarioData {
         name: scenario.name.clone(),
         notes: scenario.notes.clone(),
         load: scenario.load.clone(),
-        plan: plain(&scenario.plan),
+        plan: match tool {
+            Some(tool) => {
+                tool.settings.iter().map(|(name, value)| (name.clone(), Value::from(value.as_str()))).collect()
+            }
+            None => plain(&scenario.plan),
+        },
         certainty,
         certainty_missed,
         figures: figures.collect(),

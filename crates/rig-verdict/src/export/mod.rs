@@ -16,7 +16,7 @@ use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::sample_of;
 use rig_facts::layers::LayersData;
 use rig_facts::ledger::{Flow, Line};
-use rig_facts::record::{AbRun, Environment, RigCost, SetApart, SkippedScenarios};
+use rig_facts::record::{AbRun, Environment, RigCost, SetApart, SkippedScenarios, ToolRun};
 use rig_stats::confidence::Level;
 use rig_stats::histogram::Histogram;
 use rig_stats::sample::{Bound, Reading, Resolution, Sample};
@@ -119,6 +119,9 @@ pub struct RunHead {
     /// The server, of a test between two machines; left out of a suite's run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peer: Option<Peer>,
+    /// Another tool's test, read from its output or made under its command line; left out of all others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<ToolRun>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

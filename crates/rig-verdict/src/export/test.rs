@@ -49,6 +49,9 @@ pub struct TestData {
     /// Of a trial that was stopped.
     #[serde(default)]
     pub partial: Option<Value>,
+    /// Why the test failed, where it did; its trials are those before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +118,7 @@ impl TestData {
                 source: self.source,
                 machine: self.server.unwrap_or_default(),
             }),
+            tool: None,
         }
     }
 }

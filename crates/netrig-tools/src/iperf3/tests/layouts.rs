@@ -183,7 +183,7 @@ fn whole_report(line: &str, flow: Flow, protocol: Protocol) -> Json {
     let settings = settings(line);
     let test = TestSettings { flow, protocol, length: 1448, ..TestSettings::default() };
     let console = Console::open(&settings.output, settings.role, None).unwrap();
-    let mut report = Report::new(&settings, console);
+    let mut report = Report::new(&settings, console, false);
     let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
     report.connected(&test, address(5201), &[b'a'; 37], 1448);
     report.buffers(0, 16_384, 131_072);

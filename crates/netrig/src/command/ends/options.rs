@@ -12,8 +12,8 @@ use netrig_ends::wire::PORT;
 use rig_facts::record::AbRun;
 use rig_facts::store::Label;
 use rig_load::plan::{
-    ArrivalSpacing, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Schedule, SendMode, TcpStream,
-    Transactions,
+    ArrivalSpacing, Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Schedule, SendMode, SocketOptions,
+    TcpStream, Transactions,
 };
 use rig_stats::units::{BitRate, Bytes, PerSecond, Span};
 use rig_sys::cpu::CpuSet;
@@ -42,7 +42,7 @@ pub fn of_one_role(arg: Arg) -> Arg {
 }
 
 /// Options of clients that the short help does without.
-const RARE: [&str; 26] = [
+const RARE: [&str; 28] = [
     "hosts",
     "store",
     "no_store",
@@ -69,6 +69,8 @@ const RARE: [&str; 26] = [
     "priority",
     "mss",
     "not_sent_low_water",
+    "busy_poll",
+    "mptcp",
 ];
 
 /// After the window, load goes on for this long: neither end may stop in the other's window.
@@ -184,6 +186,9 @@ pub struct ServerOptions {
     /// For firewalls and services that let single ports through.
     #[arg(long, value_name = "N", hide_short_help = true, value_parser = value_parser!(u16).range(1..))]
     data_port: Option<u16>,
+    /// Busy polling that a test may ask for, microseconds: CPU time of this machine's
+    #[arg(long, value_name = "USEC", default_value = "0", hide_short_help = true)]
+    max_busy_poll: u32,
     /// Serve a process that is joined to standard input and output, until it closes its end
     #[arg(long, hide = true)]
     pub on_stdio: bool,
@@ -205,6 +210,7 @@ impl ServerOptions {
             handshake: self.handshake_timeout.0,
             idle: self.idle_timeout.0,
             data_port: self.data_port,
+            busy_poll_us: self.max_busy_poll,
             cpus: Vec::new(),
             congestion_controls: Vec::new(),
         }
@@ -355,6 +361,9 @@ pub struct StreamLoad {
     /// Largest payload of a TCP segment, at both ends: 88 to 32767 (TCP_MAXSEG)
     #[arg(long, value_name = "BYTES", value_parser = size)]
     mss: Option<u32>,
+    /// Multipath TCP, where both ends and what is between have it; else plain TCP, which the report says
+    #[arg(long)]
+    mptcp: bool,
     /// Let the sender write only while less than this waits unsent in its socket (TCP_NOTSENT_LOWAT)
     #[arg(long, value_name = "BYTES", value_parser = size)]
     not_sent_low_water: Option<u32>,
@@ -387,7 +396,7 @@ impl StreamLoad {
             engine: self.outstanding.map_or(Engine::Blocking, |outstanding| Engine::Uring { outstanding }),
             send_mode: self.send_mode,
             receive_mode: self.receive_mode,
-            options: common.sockets.options(self.mss, self.not_sent_low_water),
+            options: SocketOptions { mptcp: self.mptcp, ..common.sockets.options(self.mss, self.not_sent_low_water) },
         })
     }
 }
@@ -414,12 +423,12 @@ pub struct RrArgs {
 #[command(next_help_heading = CLIENT)]
 pub struct RrLoad {
     /// Over UDP, one datagram each way
-    #[arg(long, short, conflicts_with_all = ["connect", "no_delay", "congestion_control", "mss"])]
+    #[arg(long, short, conflicts_with_all = ["connect", "no_delay", "congestion_control", "mss", "mptcp"])]
     udp: bool,
     /// A new connection for each transaction
     ///
     /// Connect, request, response, close.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "mptcp")]
     connect: bool,
     /// Bytes of a request
     #[arg(long, value_name = "BYTES", default_value = "1", value_parser = size)]
@@ -450,6 +459,9 @@ pub struct RrLoad {
     /// Largest payload of a TCP segment, at both ends: 88 to 32767 (TCP_MAXSEG)
     #[arg(long, value_name = "BYTES", value_parser = size)]
     mss: Option<u32>,
+    /// Multipath TCP, where both ends and what is between have it; else plain TCP, which the report says
+    #[arg(long)]
+    mptcp: bool,
 }
 
 impl RrLoad {
@@ -467,7 +479,7 @@ impl RrLoad {
             receive_buffer: common.receive_buffer,
             no_delay: self.no_delay,
             congestion_control: self.congestion_control.clone(),
-            options: common.sockets.options(self.mss, None),
+            options: SocketOptions { mptcp: self.mptcp, ..common.sockets.options(self.mss, None) },
         };
         match (self.udp, self.connect) {
             (true, _) => Load::UdpRr(transactions),

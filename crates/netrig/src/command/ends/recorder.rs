@@ -12,7 +12,7 @@ use rig_cli::exit::{Exit, ExitContext, Failure, StoppedByUser, in_words};
 use rig_cli::streams::note;
 use rig_facts::record::certainty::{self, ScenarioCertainty};
 use rig_facts::record::{Environment, TrialRecord};
-use rig_facts::store::{NewRun, Run, RunEnd, RunId, Store};
+use rig_facts::store::{NewRun, Run, RunEnd, RunId, RunState, Store};
 use rig_load::record::Sample;
 use rig_report::document::Document;
 use rig_suite::ends::{EndsTest, Loads, Peer, suite};
@@ -125,6 +125,7 @@ impl<'a> TrialRecorder<'a> {
             turns: keeping.in_turn.clone(),
             inside: Vec::new(),
             pairs: None,
+            tool: None,
             ends: Some(EndsTest {
                 peer: Peer {
                     host: (*host).to_owned(),
@@ -208,6 +209,10 @@ pub fn document_of(run: &Run, options: &Options) -> Option<(Document, RunView)> 
         server: server.as_ref(),
         client: &run.environment,
         turns: options.turns.as_ref(),
+        failure: match &run.summary.state {
+            RunState::Failed { reason } => Some(reason),
+            _ => None,
+        },
     };
     Some((report::document(&outcome), report::view(&outcome)))
 }

@@ -31,6 +31,11 @@ pub struct SocketArgs {
     /// Above 6 it takes CAP_NET_ADMIN, and a server refuses it.
     #[arg(long, value_name = "N")]
     priority: Option<u32>,
+    /// Look for packets so many microseconds where a call waits, at both ends (SO_BUSY_POLL)
+    ///
+    /// More than net.core.busy_read takes CAP_NET_ADMIN, and a server's --max-busy-poll.
+    #[arg(long, value_name = "USEC")]
+    busy_poll: Option<u32>,
 }
 
 impl SocketArgs {
@@ -40,6 +45,14 @@ impl SocketArgs {
 
     /// With those that sockets of TCP alone have.
     pub fn options(&self, mss: Option<u32>, not_sent_low_water: Option<u32>) -> SocketOptions {
-        SocketOptions { dscp: self.dscp, mss, hop_limit: self.ttl, priority: self.priority, not_sent_low_water }
+        SocketOptions {
+            dscp: self.dscp,
+            mss,
+            hop_limit: self.ttl,
+            priority: self.priority,
+            not_sent_low_water,
+            busy_poll_us: self.busy_poll,
+            mptcp: false,
+        }
     }
 }

@@ -281,6 +281,7 @@ fn begin(
         gate: false,
         turns: None,
         pairs: Some(test.clone()),
+        tool: None,
         ends: None,
         inside: Vec::new(),
     };

@@ -79,6 +79,7 @@ fn begin(
         gate: selection.gate,
         turns: args.in_turn.clone(),
         pairs: None,
+        tool: None,
         ends: None,
         inside: before(&args.inside),
     };

@@ -137,3 +137,59 @@ fn a_client_that_is_done_is_not_refused() {
     let rest: Vec<String> = server.log.iter().collect();
     assert!(!rest.iter().any(|line| line.contains("refused")), "{rest:?}");
 }
+
+/// What a test that fails writes where JSON is asked for.
+#[track_caller]
+fn told(server: &str, port: u16, options: &[&str], why: &str) {
+    let port = port.to_string();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_netrig"));
+    command.args(["stream", "-c", server, "--port", &port, "-t", "1s", "--format", "json", "--no-store", "-q"]);
+    let output = command.args(options).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    // A key that cannot be read is a mistake of the command line's.
+    let status = if why.starts_with("--key-file") { 2 } else { 4 };
+    assert_eq!(output.status.code(), Some(status), "{said}");
+    assert!(said.contains(why), "{why}: {said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let data = &report["data"];
+    assert_eq!((&data["kind"], &data["trials"]), (&"test".into(), &Value::Array(Vec::new())), "{data:#}");
+    let error = data["error"].as_str().unwrap_or_default();
+    assert!(error.contains(why), "{why}: {error}");
+}
+
+#[test]
+fn a_failed_test_says_why_in_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = |name: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, format!("{name} {}", "x".repeat(40))).unwrap();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&path, private).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (own, other) = (key("own"), key("other"));
+    // Nobody listens there any more.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    told("127.0.0.1", free, &[], "nothing listens there");
+    told("no.such.name.invalid", free, &[], "cannot find the address");
+    told("127.0.0.1", free, &["--key-file", "/nonexistent"], "--key-file /nonexistent");
+    let locked = Server::with(&["--listen", "127.0.0.1", "--key-file", &own]);
+    told("127.0.0.1", locked.port, &["--key-file", &other], "does not have this server's key");
+    told("127.0.0.1", locked.port, &[], "asks for its key");
+    let mut small = Server::with(&["--max-tests", "1", "--max-threads", "2"]);
+    told("127.0.0.1", small.port, &["--threads", "3"], "--max-threads");
+    let (link, _) = small.opened(ask());
+    told("127.0.0.1", small.port, &[], "the server is busy");
+    drop(link);
+    small.has_workers(0);
+    let mut long =
+        small.client(&["stream", "-c", "127.0.0.1", "--rate", "8mbit", "-t", "100s", "-q", "--format", "json"]);
+    let long = long.spawn().unwrap();
+    small.has_workers(1);
+    small.child.kill().unwrap();
+    small.child.wait().unwrap();
+    let output = long.wait_with_output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+    let error = report["data"]["error"].as_str().unwrap_or_default();
+    assert!(error.contains("closed the control connection") || error.contains("end failed"), "{report:#}");
+}

@@ -230,7 +230,12 @@ pub fn fails_with(output: &Output, words: &[&str]) {
     for word in words {
         assert!(said.contains(word), "'{word}' is not in: {said}");
     }
-    assert!(output.stdout.is_empty() && !said.contains("panicked"), "{said}");
+    assert!(!said.contains("panicked"), "{said}");
+    if !output.stdout.is_empty() {
+        // Where JSON was asked for, it has the reason.
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(report["data"]["error"].is_string(), "{report:#}");
+    }
 }
 
 pub fn stream() -> rig_load::plan::TcpStream {

@@ -270,3 +270,64 @@ fn what_cannot_be_had_is_told_in_words() {
         }
     });
 }
+
+#[test]
+fn connections_of_mptcp_say_that_they_are() {
+    own(|| {
+        let there = links();
+        let server = Server::with(&["--listen", "::"]);
+        let host = LINKS[0].0[0];
+        let loads = [&["stream", "--rate", "8mbit", "--message", "4k"][..], &["rr"]];
+        if !rig_sys::socket::has_mptcp() {
+            let output = run(&there, server.port, &["stream", "-c", host, "--mptcp"]);
+            assert!(String::from_utf8_lossy(&output.stderr).contains("MPTCP"), "{output:?}");
+            return;
+        }
+        for load in loads {
+            for (more, expected) in [(&["--mptcp"][..], Value::Bool(true)), (&[], Value::Null)] {
+                let data = report_of(&there, server.port, &[load, &["-c", host], more].concat());
+                for worker in data["trials"][0]["workers"].as_array().unwrap() {
+                    assert_eq!(worker["connections"][0]["mptcp"], expected, "{load:?}: {worker:#}");
+                }
+            }
+        }
+        // Where it is switched off, the test fails with what to do.
+        let here = NetNs::of_current_thread().unwrap();
+        there.sysctls(&[("net.mptcp.enabled", "0")]).unwrap();
+        let output = run(&there, server.port, &["rr", "-c", host, "--mptcp"]);
+        assert_eq!(output.status.code(), Some(4), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("net.mptcp.enabled"), "{output:?}");
+        there.sysctls(&[("net.mptcp.enabled", "1")]).unwrap();
+        here.sysctls(&[("net.mptcp.enabled", "0")]).unwrap();
+        let output = run(&there, server.port, &["rr", "-c", host, "--mptcp"]);
+        assert!(String::from_utf8_lossy(&output.stderr).contains("net.mptcp.enabled"), "{output:?}");
+        for load in ["--udp", "--connect"] {
+            let output = run(&there, server.port, &["rr", "-c", host, load, "--mptcp"]);
+            assert_eq!(output.status.code(), Some(2), "{load} has none: {output:?}");
+        }
+    });
+}
+
+#[test]
+fn busy_polling_is_the_servers_to_allow() {
+    own(|| {
+        let there = links();
+        let host = LINKS[0].0[0];
+        let careful = Server::with(&["--listen", "::"]);
+        let asked = ["rr", "-c", host, "--busy-poll", "50"];
+        let output = run(&there, careful.port, &asked);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("50 microseconds of busy polling asked") && said.contains("--max-busy-poll"), "{said}");
+        let output = run(&there, careful.port, &["rr", "-c", host, "--busy-poll", "100001"]);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let generous = Server::with(&["--listen", "::", "--max-busy-poll", "50"]);
+        let output = run(&there, generous.port, &asked);
+        if output.status.success() {
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(report["data"]["load"]["client"]["options"]["busy_poll_us"], 50);
+        } else {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("CAP_NET_ADMIN") || said.contains("CONFIG_NET_RX_BUSY_POLL"), "{said}");
+        }
+    });
+}

@@ -3,7 +3,7 @@
 mod authenticated;
 mod original;
 mod own;
-mod peers;
+pub mod peers;
 mod robust;
 
 use std::collections::BTreeSet;

@@ -17,7 +17,7 @@ use super::world::NETRIG;
 const HERE: [&str; 2] = ["10.9.0.1", "fd09::1"];
 const PORT: u16 = 12_865;
 
-fn netrig(tool: &str) -> Command {
+pub fn netrig(tool: &str) -> Command {
     let mut command = Command::new(NETRIG);
     command.arg(tool);
     command
@@ -49,13 +49,13 @@ fn link_to_another() -> NetNs {
 }
 
 /// A netserver in the foreground, which listens.
-fn server(mut program: Command, options: &str) -> Process {
+pub fn server(mut program: Command, options: &str) -> Process {
     let server = Process::start(&mut program, &format!("-D {options}"), Path::new("/"));
     until_listening(PORT);
     server
 }
 
-fn run(mut program: Command, options: &str) -> ProcessOutput {
+pub fn run(mut program: Command, options: &str) -> ProcessOutput {
     Process::start(&mut program, options, Path::new("/")).end()
 }
 

@@ -45,7 +45,7 @@ fn errors_name_the_next_step() {
     assert!(message("D.local.sender.cpu").starts_with("`local` cannot name a phase"));
     assert!(message("D.cpu.sender.cpu").starts_with("`cpu` cannot name a phase"));
     assert!(message("D.sender.speed").starts_with(
-        "unknown metric `speed`; a metric is one of `throughput`, `cpu`, `service_demand`, `retransmits`, \
+        "unknown metric `speed`; a metric is one of `throughput`, `cpu`, `process_cpu`, `service_demand`, `retransmits`, \
          `transactions`, "
     ));
     assert_eq!(message("D.remote.latency_p99"), "the remote has no latency_p99; write `D.local.latency_p99`");

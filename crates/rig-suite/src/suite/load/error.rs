@@ -59,27 +59,30 @@ pub(in crate::suite) fn error<T>(
 /// The keys that an error of a plan is about, the most likely first.
 fn keys_of_plan(error: &PlanError) -> &'static [&'static str] {
     match error {
-        PlanError::OutOfRange { what, .. } => keys_of_value(*what),
+        PlanError::OutOfRange { what, .. } | PlanError::OptionOfTcp(what) => keys_of_value(*what),
         PlanError::TimeOutOfRange { .. } => &["timeout"],
         PlanError::Rate { .. } => &["rate"],
         PlanError::PacingWithoutRate => &["pacing"],
         PlanError::UringMode { .. } => &["send_mode"],
         PlanError::Memory { .. } => &["message", "outstanding", "batch", "segments", "connections", "threads"],
+        PlanError::MptcpForEach => &["mptcp"],
         PlanError::CongestionName(_) | PlanError::CongestionOfUdp(_) => &["congestion_control"],
         PlanError::NothingFalls { pace, .. } => keys_of_pace(*pace),
         PlanError::Packets(PacketsError::Divide(error)) => keys_of_division(error),
-        // A suite has none of the options that the others are about, and no source.
-        PlanError::Packets(_)
-        | PlanError::OptionOfTcp(_)
-        | PlanError::DeviceName(_)
-        | PlanError::SourceFamily { .. } => &[],
+        // A suite has no source.
+        PlanError::Packets(_) | PlanError::DeviceName(_) | PlanError::SourceFamily { .. } => &[],
     }
 }
 
 fn keys_of_value(value: PlanValue) -> &'static [&'static str] {
     match value {
-        // Of the machine, and of tests between two machines, which a suite does not say.
-        PlanValue::Cpu | PlanValue::Mss | PlanValue::HopLimit | PlanValue::NotSentLowWater => &[],
+        // Of the machine, which a suite does not say.
+        PlanValue::Cpu => &[],
+        PlanValue::Mss => &["mss"],
+        PlanValue::HopLimit => &["ttl"],
+        PlanValue::NotSentLowWater => &["not_sent_low_water"],
+        PlanValue::BusyPoll => &["busy_poll"],
+        PlanValue::Mptcp => &["mptcp"],
         PlanValue::Threads => &["threads"],
         PlanValue::Connections => &["connections"],
         PlanValue::AllConnections => &["threads", "connections"],

@@ -1,5 +1,6 @@
 //! Loads as suite files write them: the table of their keys, a row each.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use rig_cli::source::Spanned;
@@ -7,7 +8,8 @@ use rig_load::plan::{ArrivalSpacing, Flow, Pacing, ReceiveMode, SendMode};
 use rig_packet::CloseMethod;
 use rig_packet::plan::Driver;
 use rig_stats::units::{ByteRate, Bytes, PerSecond, Span};
-use schemars::JsonSchema;
+use rig_sys::socket::Dscp;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
@@ -122,6 +124,23 @@ load_file! {
     no_delay: bool => TCP;
     /// TCP_CONGESTION, such as cubic; the system's own by default.
     congestion_control: String => TCP;
+    /// DSCP of what both ends send (IP_TOS, IPV6_TCLASS): a name such as ef, or 0 to 63; the kernel's own by default.
+    #[schemars(example = &"ef")]
+    dscp: DscpFile => SOCKETS;
+    /// TTL or hop limit of what both ends send; the kernel's own by default.
+    #[schemars(range(min = 1, max = 255))]
+    ttl: u32 => SOCKETS;
+    /// SO_PRIORITY at both ends, for queueing disciplines; the kernel's own by default.
+    priority: u32 => SOCKETS;
+    /// SO_BUSY_POLL at both ends, up to 100ms; net.core.busy_read by default.
+    #[schemars(example = "50us")]
+    busy_poll: Span => SOCKETS;
+    /// TCP_MAXSEG at both ends, 88 to 32767; the kernel's own by default.
+    mss: Bytes => TCP;
+    /// Multipath TCP, which falls back to plain TCP where the other end has none; false by default.
+    mptcp: bool => &[TcpStream, TcpMaerts, TcpRr];
+    /// TCP_NOTSENT_LOWAT: a sender writes only while less than this waits unsent; net.ipv4.tcp_notsent_lowat by default.
+    not_sent_low_water: Bytes => TCP_STREAMS;
     /// Which way payload goes; forward, from the connecting to the listening end, by default.
     flow: Flow => &[TcpStream, UdpStream];
     /// Bytes passed to the kernel at once; for UDP, the payload of a datagram; required, here or in the defaults.
@@ -255,6 +274,41 @@ pub(in crate::suite) struct Outstanding {
     /// Of the end that receives; without it one system call at a time.
     #[schemars(range(min = 1))]
     pub receive: Option<u32>,
+}
+
+/// A code point by its name or number.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::suite) struct DscpFile(pub Dscp);
+
+impl<'de> Deserialize<'de> for DscpFile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a name such as \"ef\", or a number from 0 to 63")]
+        enum NameOrNumber {
+            Number(u64),
+            Name(String),
+        }
+        let text = match NameOrNumber::deserialize(deserializer)? {
+            NameOrNumber::Number(number) => number.to_string(),
+            NameOrNumber::Name(name) => name,
+        };
+        text.parse().map(Self).map_err(D::Error::custom)
+    }
+}
+
+impl JsonSchema for DscpFile {
+    fn schema_name() -> Cow<'static, str> {
+        "Dscp".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "type": "integer", "minimum": 0, "maximum": 63 },
+                { "type": "string", "pattern": "^([cC][sS][0-7]|[aA][fF][1-4][1-3]|[eE][fF]|[0-9]|[1-5][0-9]|6[0-3]|0[xX][0-9a-fA-F]+)$" },
+            ],
+        })
+    }
 }
 
 /// Transactions per second. A value in bits or bytes is refused: it is meant for another key.
