@@ -274,7 +274,7 @@ impl Report {
             (true, output) => self.server_output = output,
             (false, Some(ServerOutput::Text(text))) => self.line(&format!("\nServer output:\n{text}\n")),
             (false, Some(ServerOutput::Json(json))) => {
-                self.line(&format!("\nServer JSON output:\n{}\n", json.pretty()))
+                self.line(&format!("\nServer JSON output:\n{}\n", json.pretty()));
             }
             (false, None) => {}
         }
