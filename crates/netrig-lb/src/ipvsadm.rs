@@ -46,7 +46,7 @@ pub const AFTER_HELP: &str = "\
 The options of ipvsadm and of DPVS; docs/IPVSADM.md has all of them:
   -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS] [--limit CONNECTIONS]
                 [--expire never|removed|quiescent] [--sloppy-tcp on|off]
-                [--reuse reschedule|keep]                 add, change a service
+                [--reuse reschedule|keep] [-j auto|always|off]  add, change it
   -D SERVICE                                              remove it
   -a|-e SERVICE -r SERVER[:PORT] [-b|-m|-g|-i] [-w WEIGHT] [-x CONNECTIONS]
                                                           add, change a server

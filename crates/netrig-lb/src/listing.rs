@@ -121,7 +121,7 @@ fn cut(name: String, address: SocketAddr, width: usize) -> String {
 fn service_row(text: &mut String, style: Style, service: &ServiceEntry, name: &str, exact: bool) {
     match style {
         Style::Rules => {
-            *text += &format!("{name} {}", service.scheduler);
+            *text += &format!("{name} {}{}", service.scheduler, flags(service));
             if let Some(timeout) = service.timeout {
                 *text += &format!(" conn-timeout {timeout}");
             }
@@ -161,6 +161,14 @@ fn backend_row(
         },
     };
     *text += &format!("  -> {name:<28}{columns}\n");
+}
+
+/// As DPVS has them behind the scheduler.
+fn flags(service: &ServiceEntry) -> &'static str {
+    match (service.syn_proxy.as_str(), service.syn_proxy_answers) {
+        ("always", _) | ("auto", true) => " synproxy",
+        _ => "",
+    }
 }
 
 /// As in JSON, and as drops have it for their reason.

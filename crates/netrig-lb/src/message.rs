@@ -115,6 +115,9 @@ pub struct ServiceOptions {
     /// Where a client's next connection from the address and port of one that is over goes: `reschedule`, `keep`.
     #[serde(default)]
     pub reuse: Option<String>,
+    /// Whether the SYN proxy answers its SYNs: `auto`, `always`, `off`; or as DPVS has it `enable`, `disable`.
+    #[serde(default)]
+    pub syn_proxy: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,6 +222,18 @@ pub struct ServiceEntry {
     /// Where a client's next connection from the address and port of one that is over goes: `reschedule`, `keep`.
     #[serde(default)]
     pub reuse: String,
+    /// Whether the SYN proxy answers first packets of its connections: `auto`, `always`, `off`.
+    #[serde(default)]
+    pub syn_proxy: String,
+    /// The same where it was said of this service.
+    #[serde(default)]
+    pub syn_proxy_said: Option<String>,
+    /// Whether it has done so within the last 10 s.
+    #[serde(default)]
+    pub syn_proxy_answers: bool,
+    /// Connections that nobody has answered; counted with `auto` alone.
+    #[serde(default)]
+    pub unanswered: u64,
     /// False for one that was removed and still has connections.
     pub open: bool,
     /// What it has to be given to be in force, e.g. `a local address`; until then its packets are not balanced.

@@ -111,9 +111,17 @@ fn of_service(text: &mut Exposition, balancer: &str, service: &ServiceEntry) {
             limit.into(),
         );
     }
+    if service.syn_proxy != "off" && !service.syn_proxy.is_empty() {
+        let mut gauge = |name, help, value| text.add("gauge", name, "", help, &labels, value);
+        let help = "1 while the SYN proxy answers the service's SYNs: within the last 10 s.";
+        gauge("lb_service_syn_proxy_answers", help, f64::from(service.syn_proxy_answers));
+        let help = "Connections that nobody has answered, of services whose SYN proxy is automatic.";
+        gauge("lb_service_unanswered", help, service.unanswered as f64);
+    }
     for refused in &service.refused {
         let labels = [balancer, protocol, address, ("reason", refused.reason.as_str())];
-        let help = "Packets of new connections that were refused to the service, by reason.";
+        let help =
+            "Packets of new connections that were refused to the service, or answered by the SYN proxy, by reason.";
         text.add("counter", "lb_service_refused_packets", "", help, &labels, refused.packets as f64);
     }
     if let Some(health) = &service.health {

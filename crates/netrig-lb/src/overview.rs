@@ -115,6 +115,13 @@ fn service_rows(service: &ServiceEntry) -> String {
         text += &format!(", at most {limit} connections");
     }
     text.push('\n');
+    if service.syn_proxy_answers {
+        text += "  SYN PROXY: it answers clients' first packets itself";
+        if service.unanswered > 0 {
+            text += &format!(", {} connections are unanswered", service.unanswered);
+        }
+        text.push('\n');
+    }
     if !service.refused.is_empty() {
         let reasons: Vec<_> = service.refused.iter().map(|of| format!("{} {}", of.reason, of.packets)).collect();
         text += &format!("  refused: {}\n", reasons.join(", "));
@@ -241,6 +248,15 @@ mod tests {
     fn without_services_it_says_how_to_add_one() {
         let text = write(&Status { services: Vec::new(), ..fixture::status() }, 80);
         assert!(text.ends_with("no service: add one with `netrig lb -A`, or to the file\n"), "{text}");
+    }
+
+    #[test]
+    fn a_syn_proxy_that_answers_is_told() {
+        let mut status = fixture::status();
+        (status.services[1].syn_proxy_answers, status.services[1].unanswered) = (true, 4096);
+        let text = write(&status, 80);
+        let line = "  SYN PROXY: it answers clients' first packets itself, 4096 connections are unanswered\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

@@ -16,7 +16,8 @@ use std::time::Instant;
 
 use rig_datapath::balancer::stages::{self, Flows, ProcessingStage};
 use rig_datapath::balancer::{
-    Backend, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, Timeouts,
+    Backend, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, SynProxy,
+    Timeouts,
 };
 use rig_datapath::test_run::Verdict;
 use rig_sys::netlink::Netlink;
@@ -87,6 +88,7 @@ fn main() {
         expire: ExpiryPolicy::Never,
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
+        syn_proxy: SynProxy::Off,
     };
     let services = vec![
         service("10.0.0.200:80", Scheduler::RoundRobin, backends(4)),

@@ -53,6 +53,8 @@ pub enum Error {
     Size { what: &'static str, wanted: u32, least: u32, most: u32 },
     #[error("CPU {cpu} cannot be a worker: {reason}")]
     Worker { cpu: u32, reason: &'static str },
+    #[error("cannot draw a secret for the SYN proxy's cookies from /dev/urandom")]
+    Secret { source: std::io::Error },
     #[error(transparent)]
     Config(#[from] ConfigError),
 }
@@ -97,6 +99,10 @@ pub enum ConfigError {
     Backends { service: SocketAddr, count: usize, max: usize },
     #[error("service {service}: timeout {name} must be between 1 s and 30 days")]
     Timeout { service: SocketAddr, name: &'static str },
+    #[error(
+        "service {service}: the SYN proxy is for TCP that is forwarded by full-nat or nat: it translates what backends answer"
+    )]
+    SynProxy { service: SocketAddr },
     #[error("{0}")]
     Vrouter(String),
 }

@@ -18,10 +18,11 @@ use super::introduction;
 use super::keep::{self, Pins};
 use super::pace::SweepPace;
 use super::status::list;
+use super::syn_proxy::SynProxies;
 use crate::instance::Name;
 use crate::message::{Reply, Request};
 use crate::metrics;
-use crate::settings::{Completeness, Rules, ServiceText, Settings, Start, changes, protocol};
+use crate::settings::{Completeness, Rules, ServiceText, Settings, Start, changes, protocol, read_secret};
 
 /// What settings are called that come as text.
 pub(super) const TEXT: &str = "settings";
@@ -56,6 +57,7 @@ pub(super) struct Engine {
     /// Whether it ends although it persists.
     pub(super) detaches: bool,
     pub(super) troubles: LastErrors,
+    pub(super) syn_proxies: SynProxies,
 }
 
 /// What stands in the way of work that is done again and again.
@@ -65,6 +67,7 @@ pub(super) struct LastErrors {
     sweeping: LastError,
     counting: LastError,
     health: LastError,
+    syn_proxy: LastError,
 }
 
 /// What was last said of one, so that it is said once.
@@ -291,6 +294,15 @@ impl Engine {
     fn each_second(&mut self) {
         self.ask_for_neighbors();
         self.devices.watch(&mut self.balancer).iter().for_each(|line| info!("{line}"));
+        let tended = self.syn_proxies.tend(&self.balancer, Instant::now());
+        let trouble = match tended {
+            Ok(said) => {
+                said.iter().for_each(|line| info!("{line}"));
+                None
+            }
+            Err(error) => Some(format!("cannot tend the SYN proxy: {}", in_words(&error.into()))),
+        };
+        self.troubles.syn_proxy.now(trouble).into_iter().for_each(|line| warn!("{line}"));
         let snapshot = Snapshot::take(&self.balancer).map(|snapshot| self.counts.sample(snapshot));
         let trouble = snapshot.err().map(|error| format!("cannot read counters: {}", in_words(&error.into())));
         self.troubles.counting.now(trouble).into_iter().for_each(|line| warn!("{line}"));
@@ -369,12 +381,16 @@ impl Engine {
     /// All or nothing. Says which services are not in force, and which are from now on.
     pub(super) fn put_in_force(&mut self, rules: Rules) -> anyhow::Result<Vec<String>> {
         rules.config(self.balancer.sizes().connections).validate()?;
+        let secret = rules.syn_proxy_secret.as_deref().map(read_secret).transpose()?;
         if let Err(error) = self.health.apply(&mut self.balancer, &rules) {
             // Half of it may be done.
             self.health.apply(&mut self.balancer, &self.rules).unwrap_or_else(|error| {
                 warn!("the rules in force are incomplete: {}", in_words(&error.into()));
             });
             return Err(error.into());
+        }
+        if let Some(secret) = secret {
+            self.balancer.set_cookie_secret(secret)?;
         }
         self.ask_for_neighbors();
         let mut said = Vec::new();

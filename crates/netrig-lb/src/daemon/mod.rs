@@ -13,6 +13,7 @@ pub(super) mod keep;
 mod pace;
 pub(super) mod placed;
 mod status;
+mod syn_proxy;
 mod trace;
 mod workers;
 
@@ -39,8 +40,9 @@ use self::health::HealthChecks;
 use self::keep::Pins;
 use self::pace::SweepPace;
 use self::placed::Placements;
+use self::syn_proxy::SynProxies;
 use super::instance::{self, BALANCER, Name};
-use super::settings::{Completeness, Device, Settings, Start, Workers};
+use super::settings::{Completeness, Device, Settings, Start, Workers, read_secret};
 
 /// What the command line of `run` says.
 #[derive(Debug, Default)]
@@ -211,6 +213,9 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Wa
             start.sizes = balancer.sizes();
         }
     }
+    if let Some(file) = &rules.syn_proxy_secret {
+        balancer.set_cookie_secret(read_secret(file).or_exit(Exit::BadInput)?).or_exit(Exit::Failed)?;
+    }
     let mut health = HealthChecks::new(waker, files.filter(|_| pins.is_some()), resumed.is_some());
     let applied = health.apply(&mut balancer, &rules);
     applied.map_err(|error| Failure::new(Exit::BadInput, engine::refusal(error.into())))?;
@@ -242,6 +247,7 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Wa
         detaches: false,
         counts: Counts::default(),
         troubles: LastErrors::default(),
+        syn_proxies: SynProxies::default(),
     };
     engine.write_down().map_err(|what| Failure::new(Exit::Failed, anyhow!(what)))?;
     Ok(engine)

@@ -16,7 +16,7 @@ use crate::message::{
     BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, ForwardingMethod, Hop, NextHop, NextHopState, Protocol,
     RefusedPackets, Reply, ServiceEntry, ServiceKey, Status, TableStatus,
 };
-use crate::settings::{Service, expire_name, protocol, reuse_name, scheduler_name};
+use crate::settings::{Service, expire_name, protocol, reuse_name, scheduler_name, syn_proxy_name};
 
 /// Entries that are handed on at once.
 const BATCH: usize = 1000;
@@ -54,6 +54,7 @@ impl Engine {
                 let present = entry.backends.iter_mut().filter(|backend| !backend.leaving);
                 present.for_each(|backend| backend.health = of.remove(&backend.address));
             }
+            entry.syn_proxy_answers = self.syn_proxies.answers(service.key);
             services.push(entry);
         }
         // Removed, or forwarded in another way before.
@@ -212,6 +213,10 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
         expire: expire_name(service.expire).to_owned(),
         sloppy_tcp: service.sloppy_tcp,
         reuse: reuse_name(service.reuse).to_owned(),
+        syn_proxy: syn_proxy_name(service.syn_proxy()).to_owned(),
+        syn_proxy_said: service.syn_proxy_said.map(|said| syn_proxy_name(said).to_owned()),
+        syn_proxy_answers: false,
+        unanswered: alive.map_or(0, |alive| alive.unanswered),
         open: true,
         lacks: service.lacks().map(str::to_owned),
         counters,
@@ -244,6 +249,10 @@ fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
         expire: String::new(),
         sloppy_tcp: false,
         reuse: String::new(),
+        syn_proxy: String::new(),
+        syn_proxy_said: None,
+        syn_proxy_answers: false,
+        unanswered: status.unanswered,
         open: false,
         lacks: None,
         counters,

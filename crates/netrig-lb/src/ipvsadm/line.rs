@@ -11,7 +11,7 @@ use crate::instance::Name;
 use crate::listing::{Listing, ListingKind};
 use crate::message::{BackendOptions, Filter, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceOptions};
 use crate::names::NameResolution;
-use crate::settings::{EXPIRES, REUSES, SCHEDULERS};
+use crate::settings::{DPVS, EXPIRES, REUSES, SCHEDULERS, SYN_PROXIES};
 
 /// A whole command line.
 #[derive(Debug, Clone, PartialEq)]
@@ -93,7 +93,7 @@ fn keys_of(verb: Verb) -> &'static [Key] {
     use Key::*;
     match verb {
         Verb::AddService | Verb::EditService => {
-            &[TcpService, UdpService, Scheduler, ConnTimeout, Limit, Expire, SloppyTcp, Reuse]
+            &[TcpService, UdpService, Scheduler, ConnTimeout, Limit, Expire, SloppyTcp, Reuse, SynProxy]
         }
         Verb::DeleteService | Verb::Zero => &SERVICE,
         Verb::AddServer | Verb::EditServer => {
@@ -128,7 +128,7 @@ impl ParsedArguments {
             Verb::EditService => {
                 let options = self.service_options()?;
                 if options == ServiceOptions::default() {
-                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off or --reuse HOW"));
+                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW or -j WHEN"));
                 }
                 let service = self.service()?;
                 of_service(service, &options)?;
@@ -243,6 +243,8 @@ impl ParsedArguments {
         }
         let expire = self.one_of(Key::Expire, "--expire", &EXPIRES.map(|(name, _)| name))?.map(str::to_owned);
         let reuse = self.one_of(Key::Reuse, "--reuse", &REUSES.map(|(name, _)| name))?.map(str::to_owned);
+        let known: Vec<&str> = SYN_PROXIES.iter().chain(&DPVS).map(|(name, _)| *name).collect();
+        let syn_proxy = self.one_of(Key::SynProxy, "--synproxy", &known)?.map(str::to_owned);
         Ok(ServiceOptions {
             scheduler,
             timeout: self.number(Key::ConnTimeout, "--conn-timeout", 1, MAX_TIMEOUT)?,
@@ -250,6 +252,7 @@ impl ParsedArguments {
             expire,
             sloppy_tcp: self.one_of(Key::SloppyTcp, "--sloppy-tcp", &["on", "off"])?.map(|said| said == "on"),
             reuse,
+            syn_proxy,
         })
     }
 

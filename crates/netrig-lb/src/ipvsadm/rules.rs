@@ -39,6 +39,9 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
     if !matches!(service.reuse.as_str(), "" | "reschedule") {
         lines += &format!(" --reuse {}", service.reuse);
     }
+    if let Some(said) = &service.syn_proxy_said {
+        lines += &format!(" --synproxy {said}");
+    }
     lines.push('\n');
     for local in &service.local {
         lines += &format!("-P {key} -z {local}\n");

@@ -47,16 +47,19 @@ fn services_are_added_changed_and_removed() {
         expire: Some("removed".to_owned()),
         sloppy_tcp: Some(true),
         reuse: Some("keep".to_owned()),
+        syn_proxy: Some("enable".to_owned()),
         ..ServiceOptions::default()
     };
     let service = tcp("192.0.2.1:80");
-    let line = "-E -t 192.0.2.1:80 --limit 0 --expire removed --sloppy-tcp on --reuse keep";
+    let line = "-E -t 192.0.2.1:80 --limit 0 --expire removed --sloppy-tcp on --reuse keep -j enable";
     assert_eq!(edit(line), RuleChange::EditService { service, options });
     for (line, what) in [
         ("-E -t 192.0.2.1:80 --expire later", "choose one of never, removed, quiescent"),
         ("-A -t 192.0.2.1:80 --sloppy-tcp yes", "choose one of on, off"),
         ("-A -t 192.0.2.1:80 --reuse maybe", "choose one of reschedule, keep"),
         ("-D -t 192.0.2.1:80 --limit 5", "--limit does not belong to -D"),
+        ("-A -t 192.0.2.1:80 -j maybe", "choose one of auto, always, off, enable, disable"),
+        ("-A -u 192.0.2.1:53 -j always", "--synproxy does not belong to a UDP service"),
         ("-A -u 192.0.2.1:53 --reuse keep", "--reuse does not belong to a UDP service"),
         ("-E -u 192.0.2.1:53 --reuse reschedule", "--reuse does not belong to a UDP service"),
         ("-A -u 192.0.2.1:53 --sloppy-tcp on", "--sloppy-tcp does not belong to a UDP service"),
@@ -213,7 +216,6 @@ fn what_is_not_there_is_refused_by_name() {
         ("--start-daemon master", "ECMP"),
         ("--stop-daemon=backup", "ECMP"),
         ("-L --tun-info", "IP in IP"),
-        ("-A -t 1.1.1.1:1 -j enable", "SYN proxy"),
         ("-a -t 1.1.1.1:1 -r 2.2.2.2 -J", "SNAT"),
         ("-U -t 1.1.1.1:1 -k 2.2.2.2", "nftables"),
         ("-L -c --sockpair tcp:1.1.1.1:1:2.2.2.2:2", "--client"),

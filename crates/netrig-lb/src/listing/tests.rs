@@ -28,6 +28,17 @@ UDP  [2001:db8::53]:53 sh conn-timeout 10
 }
 
 #[test]
+fn a_syn_proxy_is_a_flag_where_it_answers() {
+    let listed = |mode: &str, answers| {
+        let mut status = fixture::status();
+        (status.services[1].syn_proxy, status.services[1].syn_proxy_answers) = (mode.to_owned(), answers);
+        let listing = Listing { exact: false, ..asked(ListingKind::Rules) };
+        services(&status, &listing, Style::Rules, Names::Numeric).contains("TCP  192.0.2.1:80 wlc synproxy\n")
+    };
+    assert!(listed("always", false) && listed("auto", true) && !listed("auto", false) && !listed("off", false));
+}
+
+#[test]
 fn counters_are_rounded_down_to_nine_columns() {
     let expected = "\
 IP Virtual Server version 0.1.0 (size=8650752)

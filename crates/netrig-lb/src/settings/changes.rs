@@ -4,6 +4,7 @@ use rig_datapath::balancer::{ExpiryPolicy, Timeouts, UnhandledPolicy};
 use rig_stats::units::{Span, counted};
 
 use super::rules::{Backend, Rules, Service, ServiceText, expire_name, forward_name, reuse_name, scheduler_name};
+use super::syn_proxy::syn_proxy_name;
 
 /// A line for each thing that differs; none when nothing does.
 pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
@@ -38,6 +39,12 @@ pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
         let most =
             new.policy.strays.map_or("without limit".to_owned(), |most| format!("up to {most} a second on each CPU"));
         said.push(format!("packets of no connection are now passed to the kernel {most}"));
+    }
+    if old.syn_proxy_secret != new.syn_proxy_secret {
+        said.push(match &new.syn_proxy_secret {
+            Some(file) => format!("the SYN proxy's secret is that of {}", file.display()),
+            None => "the SYN proxy's secret stays what it was".to_owned(),
+        });
     }
     if old.service_limit != new.service_limit {
         let limit = new.service_limit.map_or("as by default".to_owned(), |limit| limit.to_string());
@@ -96,6 +103,9 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
         (None, Some(check)) => said.push(format!("backends are checked by {}", check.probe.name())),
         (Some(_), None) => said.push("backends are no longer checked, and all are taken to be healthy".into()),
         (Some(_), Some(_)) => said.push("the check has changed; what is known of backends stays".into()),
+    }
+    if old.syn_proxy() != new.syn_proxy() {
+        said.push(format!("syn_proxy is now {}", syn_proxy_name(new.syn_proxy())));
     }
     if old.timeouts != new.timeouts {
         let (before, now) = (old.timeouts.over(defaults.0), new.timeouts.over(defaults.1));

@@ -22,6 +22,7 @@ pub(super) struct File {
     pub metrics: Option<Spanned<String>>,
     /// 0: none.
     pub service_limit: Option<u32>,
+    pub syn_proxy_secret: Option<std::path::PathBuf>,
     #[serde(default)]
     pub policy: PolicyFile,
     #[serde(default)]
@@ -91,6 +92,7 @@ pub(super) struct ServiceFile {
     pub sloppy_tcp: Option<Spanned<bool>>,
     pub reuse: Option<Spanned<String>>,
     pub check: Option<Spanned<CheckFile>>,
+    pub syn_proxy: Option<Spanned<String>>,
     #[serde(default)]
     pub backend: Vec<Spanned<TextOrTable<BackendFile>>>,
 }

@@ -12,6 +12,7 @@ mod file;
 mod ranges;
 mod read;
 mod rules;
+mod syn_proxy;
 #[cfg(test)]
 mod tests;
 mod timeouts;
@@ -28,6 +29,7 @@ pub use rules::{
     Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, REUSES, Rules, SCHEDULERS, Service, ServiceText,
     expire_name, forward_name, protocol, reuse_name, scheduler_name,
 };
+pub use syn_proxy::{DPVS, SYN_PROXIES, SynProxy, read_secret, syn_proxy, syn_proxy_name};
 pub use timeouts::TimeoutOverrides;
 
 use rig_cli::mistakes::{self, FileError};

@@ -18,7 +18,7 @@ use super::check::{self, CheckedService};
 use super::file::{BackendFile, File, ServiceFile, TimeoutsFile, Unhandled};
 use super::ranges::{Addresses, Endpoints, RangeTooLarge};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, REUSES, Rules, SCHEDULERS, Service};
-use super::{Completeness, Device, HandOver, Settings, Start, TimeoutOverrides, Workers};
+use super::{Completeness, Device, HandOver, SYN_PROXIES, Settings, Start, TimeoutOverrides, Workers};
 use crate::health::check::Check;
 use crate::message::{ForwardingMethod, Protocol, ServiceKey};
 
@@ -82,7 +82,8 @@ impl Reader<'_> {
             strays: file.policy.strays.map_or(Policy::default().strays, NonZeroU32::new),
         };
         let (service_limit, timeouts) = (file.service_limit, self.timeouts(&file.timeouts)?);
-        let rules = Rules { services, policy, service_limit, timeouts };
+        let rules =
+            Rules { services, policy, service_limit, syn_proxy_secret: file.syn_proxy_secret.clone(), timeouts };
         rules.config(start.sizes.connections).validate().map_err(|error| self.not_valid(&error))?;
         Ok(Settings { start, rules })
     }
@@ -242,6 +243,16 @@ impl Reader<'_> {
             Some(name) => rules::reuse(name.get_ref())
                 .ok_or_else(|| self.unknown("way to reuse ports", name, &REUSES.map(|(name, _)| name)))?,
         };
+        let syn_proxy = match &service.syn_proxy {
+            None => None,
+            Some(name) => Some(
+                SYN_PROXIES
+                    .iter()
+                    .find(|(known, _)| known == name.get_ref())
+                    .ok_or_else(|| self.unknown("SYN proxy", name, &SYN_PROXIES.map(|(name, _)| name)))?
+                    .1,
+            ),
+        };
         let timeouts = self.timeouts(&service.timeouts)?;
         let check = self.check(service, (scheduler, forward))?;
         let mut listens = Vec::new();
@@ -253,6 +264,7 @@ impl Reader<'_> {
         let of_tcp = [
             ("reuse", service.reuse.as_ref().map(Spanned::span)),
             ("sloppy_tcp", service.sloppy_tcp.as_ref().map(Spanned::span)),
+            ("syn_proxy", service.syn_proxy.as_ref().map(Spanned::span)),
         ];
         if !listens.iter().flat_map(|(.., keys)| keys).any(is_tcp)
             && self.completeness == Completeness::Required
@@ -285,6 +297,7 @@ impl Reader<'_> {
                 // Of a list of both, what is TCP's holds for TCP.
                 let sloppy_tcp = is_tcp(&key) && service.sloppy_tcp.as_ref().is_some_and(|said| *said.get_ref());
                 let reuse = if is_tcp(&key) { reuse } else { PortReuse::default() };
+                let syn_proxy_said = syn_proxy.filter(|_| is_tcp(&key));
                 let service = Service {
                     key,
                     scheduler,
@@ -296,6 +309,7 @@ impl Reader<'_> {
                     sloppy_tcp,
                     reuse,
                     check,
+                    syn_proxy_said,
                     backends,
                 };
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)
@@ -437,6 +451,7 @@ impl Reader<'_> {
             | E::DuplicateLocal { service, .. }
             | E::LocalIsService { service, .. }
             | E::Backends { service, .. }
+            | E::SynProxy { service }
             | E::Timeout { service, .. } => line(service),
             _ => None,
         };

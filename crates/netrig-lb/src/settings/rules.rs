@@ -3,10 +3,12 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rig_datapath::balancer::{self as datapath, ExpiryPolicy, Policy, PortReuse, Scheduler, Timeouts};
 
+use super::syn_proxy::{self, SynProxy};
 use super::timeouts::TimeoutOverrides;
 use crate::health::check::{BackendCheck, Check};
 use crate::message::{BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceOptions};
@@ -19,6 +21,8 @@ pub struct Rules {
     pub policy: Policy,
     /// Connections at which services that say nothing of it get no more; 0: no limit. See [`Rules::limit_of`].
     pub service_limit: Option<u32>,
+    /// The file with the secret of the SYN proxy's cookies, where balancers share one.
+    pub syn_proxy_secret: Option<PathBuf>,
     /// Of services without timeouts of their own, over DPVS's.
     pub timeouts: TimeoutOverrides,
 }
@@ -38,6 +42,8 @@ pub struct Service {
     pub reuse: PortReuse,
     /// How its backends are checked; not at all without.
     pub check: Option<Box<Check>>,
+    /// `None`: as by default, see [`Service::syn_proxy`].
+    pub syn_proxy_said: Option<SynProxy>,
     pub backends: Vec<Backend>,
 }
 
@@ -155,6 +161,7 @@ impl Service {
             sloppy_tcp: false,
             reuse: PortReuse::default(),
             check: None,
+            syn_proxy_said: None,
             backends: Vec::new(),
         }
     }
@@ -171,7 +178,7 @@ impl Service {
     }
 
     /// As the datapath shall have it; `None` when it lacks something.
-    fn config(&self, limit: Option<NonZeroU32>, defaults: Timeouts) -> Option<datapath::Service> {
+    fn config(&self, limit: Option<NonZeroU32>, room: u32, defaults: Timeouts) -> Option<datapath::Service> {
         if self.lacks().is_some() {
             return None;
         }
@@ -197,7 +204,12 @@ impl Service {
             expire: self.expire,
             sloppy_tcp: self.sloppy_tcp,
             reuse: self.reuse,
+            syn_proxy: self.syn_proxy().in_force(limit.map_or(room, |limit| limit.get().min(room))),
         })
+    }
+
+    pub fn syn_proxy(&self) -> SynProxy {
+        self.syn_proxy_said.unwrap_or_else(|| syn_proxy::by_default(self.key.protocol, self.forward))
     }
 
     fn backend(&mut self, address: SocketAddr) -> Option<&mut Backend> {
@@ -226,6 +238,8 @@ pub enum EditError {
     Expire(String),
     #[error("there is no way '{0}' to reuse ports")]
     Reuse(String),
+    #[error("the SYN proxy is not '{0}'")]
+    SynProxy(String),
     #[error("{0} does not belong to a UDP service")]
     OfTcp(&'static str),
     #[error("service {} forwards by {}, and one service forwards in one way: {backend} cannot have {}", ServiceText(*service),
@@ -249,6 +263,7 @@ impl EditError {
             Self::NoLocal(..) => "see the service's local addresses in `netrig lb save`",
             Self::Expire(_) => "choose one of never, removed, quiescent",
             Self::Reuse(_) => "choose one of reschedule, keep",
+            Self::SynProxy(_) => "choose one of auto, always, off; DPVS's enable and disable are always and off",
             Self::OfTcp(_) => "remove it: it is about TCP connections",
             Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sh, mh",
             Self::Forward { .. } => "delete the service's other destinations first, or add a second service",
@@ -282,7 +297,8 @@ impl Rules {
     pub fn config(&self, room: u32) -> datapath::Config {
         let defaults = self.default_timeouts();
         let services = self.services.iter();
-        let services = services.filter_map(|service| service.config(self.limit_of(service, room), defaults)).collect();
+        let services =
+            services.filter_map(|service| service.config(self.limit_of(service, room), room, defaults)).collect();
         datapath::Config { services, policy: self.policy }
     }
 
@@ -358,7 +374,11 @@ impl Rules {
 impl ServiceOptions {
     /// What cannot be said of a service of this protocol.
     pub fn check(&self, protocol: Protocol) -> Result<(), EditError> {
-        let of_tcp = [("--sloppy-tcp", self.sloppy_tcp.is_some()), ("--reuse", self.reuse.is_some())];
+        let of_tcp = [
+            ("--sloppy-tcp", self.sloppy_tcp.is_some()),
+            ("--reuse", self.reuse.is_some()),
+            ("--synproxy", self.syn_proxy.is_some()),
+        ];
         match of_tcp.into_iter().find(|(_, said)| *said) {
             Some((option, _)) if protocol == Protocol::Udp => Err(EditError::OfTcp(option)),
             _ => Ok(()),
@@ -377,6 +397,10 @@ impl Service {
         }
         if let Some(name) = &options.reuse {
             self.reuse = reuse(name).ok_or_else(|| EditError::Reuse(name.clone()))?;
+        }
+        if let Some(name) = &options.syn_proxy {
+            let said = syn_proxy::syn_proxy(name).ok_or_else(|| EditError::SynProxy(name.clone()))?;
+            self.syn_proxy_said = Some(said);
         }
         self.limit = options.limit.or(self.limit);
         self.sloppy_tcp = options.sloppy_tcp.unwrap_or(self.sloppy_tcp);

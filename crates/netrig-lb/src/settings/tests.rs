@@ -389,7 +389,7 @@ prop_compose! {
         }
         let unhandled = |pass: bool| if pass { UnhandledPolicy::Pass } else { UnhandledPolicy::Drop };
         let mut settings = Settings {
-            rules: Rules { services, policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1), strays: metrics.and_then(|most| u32::from(most).try_into().ok()) }, timeouts, service_limit: metrics.map(Into::into) },
+            rules: Rules { services, policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1), strays: metrics.and_then(|most| u32::from(most).try_into().ok()) }, timeouts, service_limit: metrics.map(Into::into), syn_proxy_secret: metrics.map(|_| "/etc/a secret".into()) },
             ..Settings::default()
         };
         settings.start.sizes.connections = connections;
@@ -419,4 +419,22 @@ proptest! {
     fn no_text_makes_it_panic(text in "(\\[\\[service\\]\\]|listen|local|backend|=|\\[|\\]|'|\"|[0-9.:-]|\n| ){0,40}") {
         let _ = Settings::parse("lb.toml", &text, Completeness::Required);
     }
+}
+
+#[test]
+fn the_syn_proxy_is_automatic_where_it_can_be() {
+    let service = |more: &str| format!("[[service]]\nlisten = '192.0.2.1:80'\nbackend = ['10.0.0.1:80']\n{more}");
+    let said = |more: &str| parse(&service(more)).rules.services[0].syn_proxy();
+    let full_nat = "local = '198.51.100.1'\n";
+    assert_eq!(said(full_nat), SynProxy::Auto);
+    assert_eq!(said("forward = 'route'"), SynProxy::Off);
+    assert_eq!(said(&format!("{full_nat}syn_proxy = 'always'")), SynProxy::Always);
+    let off = parse(&service("forward = 'nat'\nsyn_proxy = 'off'"));
+    assert_eq!(off.rules.services[0].syn_proxy(), SynProxy::Off);
+    assert!(off.to_toml().contains("syn_proxy = \"off\"\n"), "{}", off.to_toml());
+    let refused =
+        |more: &str| Settings::parse("lb.toml", &service(more), Completeness::Required).unwrap_err().to_string();
+    assert!(refused("forward = 'nat'\nsyn_proxy = 'on'").contains("there is no SYN proxy 'on'"));
+    let route = refused("forward = 'route'\nsyn_proxy = 'always'");
+    assert!(route.contains("lb.toml:2") && route.contains("full-nat or nat"), "{route}");
 }

@@ -12,6 +12,7 @@ use rig_sys::socket::NamedAddress;
 use super::check;
 use super::ranges::{shorten, shorten_endpoints};
 use super::rules::{Backend, Service, expire_name, forward_name, reuse_name, scheduler_name};
+use super::syn_proxy::syn_proxy_name;
 use super::{HandOver, Settings, TimeoutOverrides, Workers};
 use crate::message::{ForwardingMethod, Protocol};
 
@@ -50,6 +51,9 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
     writeln!(out, "connections = {}", start.sizes.connections)?;
     if let Some(metrics) = start.metrics {
         writeln!(out, "metrics = \"{}\"", NamedAddress::from(metrics))?;
+    }
+    if let Some(secret) = &settings.rules.syn_proxy_secret {
+        writeln!(out, "syn_proxy_secret = {}", quoted(&secret.display().to_string()))?;
     }
     if let Some(limit) = settings.rules.service_limit {
         writeln!(out, "service_limit = {limit}")?;
@@ -120,6 +124,9 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     }
     if service.reuse != PortReuse::default() {
         writeln!(out, "reuse = {}", quoted(reuse_name(service.reuse)))?;
+    }
+    if let Some(said) = service.syn_proxy_said {
+        writeln!(out, "syn_proxy = {}", quoted(syn_proxy_name(said)))?;
     }
     if !service.timeouts.is_empty() {
         let timeouts: Vec<String> = spans(&service.timeouts).map(|(name, span)| format!("{name} = {span}")).collect();

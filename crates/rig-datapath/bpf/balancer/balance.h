@@ -10,6 +10,7 @@
 #include "translate.h"
 #include "tunnel.h"
 #include "route.h"
+#include "syn_proxy.h"
 
 static always_inline void count(__u32 backend, enum direction direction, __u16 bytes)
 {
@@ -48,13 +49,15 @@ static always_inline void update_state(struct connection *c, const struct servic
 			add_load(c->backend, 0, -1);
 		else if (old != ESTABLISHED && new == ESTABLISHED)
 			add_load(c->backend, 0, 1);
+		if (old != new && (old == SYN_RECV || new == SYN_RECV))
+			count_unanswered(c, old == SYN_RECV ? -1 : 1);
 		return;
 	}
 }
 
 /* Less time to live, and another's addresses and ports; 0 or a reason for a drop. */
 static always_inline int translate(struct xdp_md *ctx, struct packet *p, const struct connection *c, const struct service *s,
-				   int kind, enum direction direction, const struct control *control)
+				   int kind, __u32 slot, enum direction direction, const struct control *control)
 {
 	const struct backend *b = direction == INWARD ? backend_at(c->backend) : 0;
 	struct translation t;
@@ -65,18 +68,20 @@ static always_inline int translate(struct xdp_md *ctx, struct packet *p, const s
 	reason = decrement_ttl(ctx, p);
 	if (reason)
 		return reason;
-	if (kind == FLOW)
-		return translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
-	return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT);
+	if (kind != FLOW)
+		return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT,
+				       is_spliced(c) && direction == INWARD ? quoted_delta(slot) : 0);
+	return translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
 }
 
 /* A function of its own as `ask_kernel`. */
-static __noinline int translate_quoted(struct xdp_md *ctx, struct packet *p, const struct connection *c,
-				       const struct service *s, enum direction direction)
+static __noinline int translate_quoted(struct xdp_md *ctx, struct packet *p, const struct connection *c, __u32 slot,
+				       enum direction direction)
 {
 	const struct control *control = settings();
+	const struct service *s = service_at(c->service);
 
-	return control ? translate(ctx, p, c, s, ERROR, direction, control) : DROP_INTERNAL;
+	return control && s ? translate(ctx, p, c, s, ERROR, slot, direction, control) : DROP_INTERNAL;
 }
 
 /* Less time to live, and what a tunnel puts around; 0 or a reason for a drop. A function of its own as `ask_kernel`. */
@@ -100,7 +105,47 @@ static __noinline int forward_whole(struct xdp_md *ctx, struct packet *p, const 
 	return local ? encapsulate(ctx, p, local, &b->address) : DROP_INTERNAL;
 }
 
-/* A packet of a connection that is known, by its index entry. `kind` is FLOW or ERROR. */
+/*
+ * Whether a connection is over, so that a SYN with its ports opens another one (RFC 9293, 3.6.1; RFC 6191), as with IPVS's
+ * conn_reuse_mode=1. Where the backend's packets do not pass here, the client's own FIN is all that is seen of the end.
+ */
+static always_inline int is_over(enum state state, int direct_return)
+{
+	return state == TIME_WAIT || state == CLOSE || (direct_return && state == FIN_WAIT);
+}
+
+/* In place of a verdict: the SYN proxy has to see the packet first. */
+#define UNSEEN -1
+/* And: the connection is over, and the packet is the first one of another, whose SYN the proxy has answered. */
+#define FOLLOWED -2
+
+/* Whether the SYN proxy has a part in a packet of a connection, beyond shifting its numbers. */
+static always_inline int concerns_proxy(const struct connection *c, const struct service *s, const struct packet *p,
+					enum direction direction)
+{
+	if (is_spliced(c) && (c->counter & OPENING || p->tcp_flags & TCP_SYN))
+		return 1;
+	return s->syn_proxy != PROXY_OFF && direction == INWARD && is_over(STATE(c->live), 0);
+}
+
+/* What the SYN proxy does with a packet of a connection: 0, a reason for a drop, or FOLLOWED. A function of its own as `ask_kernel`. */
+static __noinline int step(struct xdp_md *ctx, struct packet *p, __u32 entry, __u32 tick)
+{
+	struct connection *c = connection_at(SLOT(entry));
+	const struct service *s = c ? service_at(c->service) : 0;
+	__u64 live;
+
+	if (!s)
+		return DROP_INTERNAL;
+	p->seen = 1;
+	live = *(volatile __u64 *)&c->live;
+	if (DIRECTION(entry) == INWARD && is_over(STATE(live), 0) && takes_cookies(s) && find_cookie(p, ctx) &&
+	    end_connection(SLOT(entry), live, tick))
+		return FOLLOWED;
+	return is_spliced(c) ? step_splice(p, ctx, SLOT(entry), DIRECTION(entry), tick) : 0;
+}
+
+/* A packet of a connection that is known, by its index entry. `kind` is FLOW or ERROR. The verdict, or UNSEEN. */
 OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick), (ctx, kind, entry, tick))
 {
 	struct connection *c = connection_at(SLOT(entry));
@@ -118,6 +163,8 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 		return drop(DROP_INTERNAL);
 	if (p->ttl <= 1)
 		return drop(DROP_TTL);
+	if (kind == FLOW && !p->seen && concerns_proxy(c, s, p, direction))
+		return UNSEEN;
 	if (kind == FLOW)
 		update_state(c, s, p, direction, tick);
 
@@ -141,9 +188,9 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	if (is_direct_return(s))
 		reason = forward_whole(ctx, p, c, kind, direction);
 	else if (kind == FLOW)
-		reason = translate(ctx, p, c, s, FLOW, direction, control);
+		reason = translate(ctx, p, c, s, FLOW, 0, direction, control) ?: is_spliced(c) ? shift(p, ctx, entry) : 0;
 	else
-		reason = translate_quoted(ctx, p, c, s, direction);
+		reason = translate_quoted(ctx, p, c, SLOT(entry), direction);
 	reason = reason ?: set_link(ctx, route.source, route.destination);
 	if (reason)
 		return drop(reason);
@@ -388,12 +435,17 @@ OF_PACKET(int, publish, (struct xdp_md *ctx, __u64 hash, __u32 slot, __u32 tick)
 	if (!is_direct_return(s) && (void *)(ethernet + 1) <= (void *)(long)ctx->data_end)
 		keep_arrival(ctx, c, ethernet, tick);
 
+	if (s->syn_proxy == PROXY_AUTO && !is_spliced(c) && first_state(p, is_direct_return(s)) == SYN_RECV) {
+		c->counter |= COUNTED;
+		count_unanswered(c, 1);
+	}
 	result = insert(&p->tuple, hash, slot, LIVE(first_state(p, is_direct_return(s)), tick));
 	if (result != INSERTED) {
 		struct tuple back = {};
 
 		if (tuple_of(c, OUTWARD, &back))
 			remove(hash_tuple(&back), slot | (__u32)OUTWARD << 31);
+		count_unanswered(c, -1);
 		abandon(slot, tick, 0);
 		if (result == EXISTS)
 			return SLOT(find_each(&p->tuple, hash)) ?: -DROP_CONTENDED;
@@ -416,6 +468,12 @@ static always_inline int create_connection(struct xdp_md *ctx, struct packet *p,
 
 	if (slot < 0)
 		return slot;
+	if (p->cookie) {
+		reason = begin_splice(p, ctx, slot);
+		if (reason)
+			return abandon(slot, tick, reason);
+		p->tcp_flags = TCP_SYN;
+	}
 	if (s && s->forward == FULLNAT)
 		reason = insert_local_port(slot);
 	else
@@ -432,18 +490,9 @@ static always_inline int is_opening(const struct packet *p, enum kind kind)
 }
 
 /*
- * Whether a connection is over, so that a SYN with its ports opens another one (RFC 9293, 3.6.1; RFC 6191), as with IPVS's
- * conn_reuse_mode=1. Where the backend's packets do not pass here, the client's own FIN is all that is seen of the end.
- */
-static always_inline int is_over(enum state state, int direct_return)
-{
-	return state == TIME_WAIT || state == CLOSE || (direct_return && state == FIN_WAIT);
-}
-
-/*
  * A client that uses a port again after its connection is over is scheduled, counted and limited as any other one. One whose connection
  * still closes, or that repeats its SYN, goes on with the same backend, unless that one gets no new connections. The old connection
- * ends here; `before` is its backend.
+ * ends here, unless the SYN proxy is to answer first; `before` is its backend.
  */
 static always_inline int reopens(const struct packet *p, enum kind kind, __u32 entry, __u32 *before, __u32 tick)
 {
@@ -467,7 +516,7 @@ static always_inline int reopens(const struct packet *p, enum kind kind, __u32 e
 	if (!s || !b)
 		return 0;
 	return (is_over(state, is_direct_return(s)) || (!b->weight && (is_closing(state) || state == SYN_RECV))) &&
-	       end_connection(SLOT(entry), live, tick);
+	       (p->proxied || end_connection(SLOT(entry), live, tick));
 }
 
 /* How far a packet goes: benchmarks stop behind the stages before the last (stages.h). */
@@ -531,11 +580,73 @@ static always_inline int may_begin(const struct packet *p, __u32 number)
 	return s && s->sloppy;
 }
 
+/* The SYN proxy's answer to a SYN of this service. A function of its own as `ask_kernel`. */
+static __noinline int answer(struct xdp_md *ctx, struct packet *p, __u32 number, __u32 tick)
+{
+	const struct control *control = settings();
+	int reason = answer_syn(p, ctx, tick);
+
+	if (reason || !control)
+		return drop(reason ?: DROP_INTERNAL);
+	refuse(number, DROP_SYN_ANSWERED);
+	return leave_by(ctx, p, ctx->ingress_ifindex, control);
+}
+
+/* What a packet of no connection comes with, enum cookie. A function of its own as `ask_kernel`. */
+static __noinline __u32 cookie_for(struct packet *p, struct xdp_md *ctx, __u32 number)
+{
+	const struct service *s = service_at(number);
+
+	return s && takes_cookies(s) ? find_cookie(p, ctx) : NO_COOKIE;
+}
+
+/*
+ * A packet that belongs to no connection. The entry of the one that it begins, and otherwise what becomes of it. `number` is its service's
+ * where it opens one.
+ */
+static always_inline int begin(struct xdp_md *ctx, struct packet *p, enum kind kind, __u32 number, __u32 before, __u32 tick,
+			       __u32 *entry)
+{
+	__u64 hash;
+	int made;
+
+	if (kind != FLOW)
+		return leave_unmatched(ctx, p, PASS_ICMP_UNKNOWN, tick);
+	if (!p->opens)
+		number = service_for(&p->tuple);
+	if (!number)
+		return leave_unmatched(ctx, p, PASS_NO_SERVICE, tick);
+	if (p->proxied && may_begin(p, number))
+		return answer(ctx, p, number, tick);
+	if (!p->opens)
+		p->cookie = cookie_for(p, ctx, number);
+	if (!p->cookie && !may_begin(p, number))
+		return leave_stray(ctx, p, tick);
+	TRACE(service, number);
+	/* Once more, which costs less than to keep it: the stack is full. */
+	hash = hash_tuple(&p->tuple);
+	made = create_connection(ctx, p, hash, number, before, tick);
+	if (made < 0)
+		return refuse(number, -made);
+	if (p->cookie && make_syn(p, ctx))
+		return drop(DROP_INTERNAL);
+	p->seen = 1;
+	*entry = made;
+	return 0;
+}
+
+static always_inline __u32 backend_of(__u32 entry)
+{
+	const struct connection *c = connection_at(SLOT(entry));
+
+	return c ? c->backend : 0;
+}
+
 /* What becomes of a parsed packet. */
 static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum stage last)
 {
 	const struct control *control = settings();
-	int opens = is_opening(packet, kind);
+	int verdict;
 	__u64 hash;
 	__u32 tick, entry, number = 0, before = 0;
 
@@ -553,9 +664,11 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 	if (last == STAGE_PARSE)
 		return XDP_PASS;
 	hash = hash_tuple(&packet->tuple);
-	if (opens && last == STAGE_FORWARD) {
+	packet->opens = is_opening(packet, kind);
+	if (packet->opens && last == STAGE_FORWARD) {
 		number = service_for(&packet->tuple);
-		if (number)
+		packet->proxied = number && is_proxying(number);
+		if (number && !packet->proxied)
 			prefetch_reply_bucket(&packet->tuple, number, hash);
 	}
 	entry = find(&packet->tuple, hash);
@@ -566,29 +679,34 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 	if (TRACING && entry)
 		entry = copy_of(entry);
 	if (entry && reopens(packet, kind, entry, &before, tick)) {
-		TRACE(reopening, REOPENED);
+		if (!packet->proxied)
+			TRACE(reopening, REOPENED);
 		entry = 0;
 	}
-	if (!entry) {
-		int made;
+	/* Twice where the SYN proxy has a part in it. */
+#pragma nounroll
+	for (int turn = 0; turn < 2; turn++) {
+		if (!entry) {
+			int made = begin(ctx, packet, kind, number, before, tick, &entry);
 
-		if (kind != FLOW)
-			return leave_unmatched(ctx, packet, PASS_ICMP_UNKNOWN, tick);
-		if (!opens)
-			number = service_for(&packet->tuple);
-		if (!number)
-			return leave_unmatched(ctx, packet, PASS_NO_SERVICE, tick);
-		if (!may_begin(packet, number))
-			return leave_stray(ctx, packet, tick);
-		TRACE(service, number);
-		made = create_connection(ctx, packet, hash, number, before, tick);
-		if (made < 0)
-			return refuse(number, -made);
-		entry = made;
+			if (!entry)
+				return made;
+		}
+		if (kind == OUTER_ERROR)
+			return outer_error(packet, ctx, entry, tick);
+		verdict = forward(packet, ctx, kind, entry, tick);
+		if (verdict != UNSEEN)
+			return verdict;
+		verdict = step(ctx, packet, entry, tick);
+		if (verdict > 0)
+			return drop(verdict);
+		if (verdict != FOLLOWED)
+			continue;
+		TRACE(reopening, REOPENED);
+		before = backend_of(entry);
+		entry = 0;
 	}
-	if (kind == OUTER_ERROR)
-		return outer_error(packet, ctx, entry, tick);
-	return forward(packet, ctx, kind, entry, tick);
+	return drop(DROP_INTERNAL);
 }
 
 static always_inline int balance_to(struct xdp_md *ctx, enum stage last)

@@ -21,7 +21,18 @@ struct packet {
 	__u8 reason;
 	/* It has come by a worker's queue, where there is no interface that could turn it round. */
 	__u8 queued;
+	/* Whether it is TCP's first one, and whether such ones of its service are answered here. */
+	__u8 opens, proxied;
+	/* enum cookie: what it has come to the SYN proxy with, which has made another one of it. */
+	__u8 cookie;
+	/* Its checksum stays one of addresses alone, which its device completes. */
+	__u8 partial;
+	/* The SYN proxy has seen it. */
+	__u8 seen;
 };
+
+/* Whose packet it is: a client's third, or its data; or how it asks whether the window is still closed, with the number before. */
+enum cookie { NO_COOKIE = 0, COOKIE = 1, COOKIE_OF_PROBE = 2 };
 
 #ifdef OLD_KERNEL
 

@@ -136,6 +136,36 @@ struct {
 	__type(value, __u32);
 } shortages SEC(".maps");
 
+/* Connections of each service that are without an answer, as far as they count (COUNTED). */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} unanswered SEC(".maps");
+
+/* By slot, of connections that are SPLICED. The array is made by the control plane when one is first needed. */
+struct splices_of {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct splice));
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct splices_of);
+} splices SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cookie_keys);
+} cookie_keys SEC(".maps");
+
 /* The next of backends' local ports on this CPU; at the beginning of a block another one is to be taken. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

@@ -28,7 +28,9 @@ enum drop {
 	DROP_NOT_SENT = 19,
 	DROP_SERVICE_FULL = 20,
 	DROP_STRAYS = 21,
-	DROPS = 22,
+	DROP_SYN_ANSWERED = 22,
+	DROP_PROXY_WAITS = 23,
+	DROPS = 24,
 };
 
 /* Why packets are left to the kernel. */

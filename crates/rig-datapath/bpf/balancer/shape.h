@@ -60,6 +60,9 @@ enum scheduler { ROUND_ROBIN = 1, LEAST = 2, SOURCE_HASH = 3, FLOW_HASH = 4 };
 /* Which backend a connection gets whose client uses again the port of one that is over. */
 enum reuse { RESCHEDULE = 0, KEEP = 1 };
 
+/* Whether first packets of TCP are answered by the SYN proxy (syn_proxy.h). */
+enum syn_proxy { PROXY_OFF = 0, PROXY_AUTO = 1, PROXY_ALWAYS = 2 };
+
 /* Numbers are part of what is kept across restarts: never reuse one. */
 enum state {
 	FREE = 0,
@@ -97,7 +100,7 @@ struct connection {
 	__u16 service;
 	__u16 local;
 	__u16 backend;
-	/* The counter that has it. */
+	/* The counter that has it, below SPLICED, COUNTED and OPENING. */
 	__u16 counter;
 	/* One's-complement sums of what translation adds inward, over addresses and ports, and over addresses. */
 	__u16 delta;
@@ -114,6 +117,45 @@ struct connection {
 	__u32 tag;
 };
 _Static_assert(sizeof(struct connection) == 64, "a connection is one cache line");
+
+/* It was made by the SYN proxy, and its numbers are translated: `splices` has a record of it. */
+#define SPLICED 0x8000
+/* It counts as one of the service's in `unanswered` while it is in SYN_RECV. */
+#define COUNTED 0x4000
+/* Of one that is SPLICED: its backend has not answered yet. */
+#define OPENING 0x2000
+#define COUNTER_MASK 0x1fff
+
+/*
+ * What a connection has beside its record where the SYN proxy has opened it, in an array that there is only where a service has had
+ * such connections: most balancers do without.
+ */
+struct splice {
+	/*
+	 * In the low half the cookie, and from the backend's SYN-ACK on what is added to the backend's numbers. Above it enum phase, 8 bits;
+	 * the backend's scale of windows, 8; by how much the client's are shifted, 8; whether windows are scaled. It is written as one word.
+	 */
+	__u64 word;
+	/* The timestamp that the client has from here, and later what is added to the backend's. */
+	__u32 timestamp;
+	/* The client's first number. */
+	__u32 isn;
+};
+_Static_assert(sizeof(struct splice) == 16, "");
+
+enum phase { SPLICE_WAITING = 1, SPLICE_OPEN = 2 };
+
+/* The SYN proxy's own window scale, as Linux has it by default. */
+#define OWN_SCALE 7
+
+/* Keys of epochs, by their numbers' last bits. `secret` is what the control plane makes them of. */
+#define EPOCHS 4
+struct cookie_keys {
+	__u64 key[EPOCHS][2];
+	__u64 secret[2];
+	__u64 epoch;
+};
+_Static_assert(sizeof(struct cookie_keys) == 88, "");
 
 /* Slot n is way n % 4 of set n / 4. Set 0 is unused, so that 0 is no slot; the sets of the hash follow, then the overflow. */
 struct set {
@@ -177,8 +219,11 @@ struct service {
 	__u32 timeout[STATES];
 	/* Connections at which it gets no more; 0: no limit. */
 	__u32 limit;
-	__u32 pad2;
-	__u64 pad3;
+	/* Connections without an answer from which on PROXY_AUTO is in force. */
+	__u32 proxy_from;
+	/* enum syn_proxy */
+	__u8 syn_proxy;
+	__u8 pad[7];
 };
 _Static_assert(sizeof(struct service) == 96, "");
 
@@ -360,8 +405,9 @@ struct trace {
 	__u64 hash;
 	/* The connection as it would be. */
 	struct connection copy;
+	struct splice splice;
 };
-_Static_assert(sizeof(struct trace) == 120, "");
+_Static_assert(sizeof(struct trace) == 136, "");
 
 /* Which connections end early, because something runs short that they take. */
 enum early { EARLY_UNANSWERED = 1, EARLY_CLOSING = 2 };

@@ -490,7 +490,7 @@ static always_inline void give_slot(struct connection *c, __u32 slot)
 	__u32 key = 0;
 	struct pool *pool = bpf_map_lookup_elem(&pools, &key);
 
-	uncount_connection(c->counter);
+	uncount_connection(c->counter & COUNTER_MASK);
 	*(volatile __u64 *)&c->live = 0;
 	if (is_in_set(slot) || !pool || !tuning.overflow)
 		return;
@@ -563,6 +563,21 @@ static always_inline void hold_down(const struct connection *c, __u64 live)
 	hold->tick = TICK(live);
 }
 
+/* Connections of a service that are without an answer. */
+static always_inline __u64 *unanswered_of(__u32 service)
+{
+	return bpf_map_lookup_elem(&unanswered, &service);
+}
+
+/* A connection without an answer is one more, or less, of its service's. */
+static always_inline void count_unanswered(const struct connection *c, __s64 what)
+{
+	__u64 *waiting = c->counter & COUNTED ? unanswered_of(c->service) : 0;
+
+	if (waiting)
+		fetch_and_add(waiting, what);
+}
+
 /*
  * Ends a connection: from here on no packet finds it. 0 when another CPU has changed it meanwhile.
  */
@@ -579,6 +594,8 @@ __noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
 		remove(hash_tuple(&t), slot);
 	add_load(c->backend, -1, STATE(live) == ESTABLISHED ? -1 : 0);
 	uncount_in_service(c->service);
+	if (STATE(live) == SYN_RECV)
+		count_unanswered(c, -1);
 	hold_down(c, live);
 	return 1;
 }

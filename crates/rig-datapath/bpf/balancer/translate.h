@@ -177,6 +177,7 @@ static always_inline int translate_flow(struct xdp_md *ctx, struct packet *p, co
 		if ((void *)(tcp + 1) > end)
 			return DROP_INTERNAL;
 		checksum = complete(ctx, p, tcp->check, control, &partial);
+		p->partial = partial;
 		tcp->source = t->source_port;
 		tcp->dest = t->destination_port;
 		tcp->check = updated_or_partial(checksum, t, partial);
@@ -200,10 +201,10 @@ static always_inline int translate_flow(struct xdp_md *ctx, struct packet *p, co
 /*
  * An ICMP error and the packet that it quotes (RFC 5508, 4.2). `t` is how packets in the error's direction are
  * translated; the quoted one went the other way. The error itself may be from any router on the path: `keep_source` leaves
- * it so.
+ * it so. `sequence` is added to the quoted sequence number of TCP.
  */
 static always_inline int translate_error(struct xdp_md *ctx, struct packet *p, const struct translation *t,
-					 int keep_source)
+					 int keep_source, __u32 sequence)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 l3 = p->l3 & L3_MASK, l4 = p->l4 & L4_MASK;
@@ -275,11 +276,19 @@ static always_inline int translate_error(struct xdp_md *ctx, struct packet *p, c
 		}
 	} else {
 		struct tcphdr *tcp = (void *)ports;
+		__u64 shifted = 0;
 
+		if (sequence && (void *)(&tcp->seq + 1) <= end) {
+			__be32 before = tcp->seq;
+
+			tcp->seq = bpf_htonl(bpf_ntohl(before) + sequence);
+			shifted = (__u64)(__u32)~before + tcp->seq;
+			change += shifted;
+		}
 		if ((void *)(tcp + 1) <= end) {
 			__u16 before = tcp->check;
 
-			tcp->check = updated(before, t->delta);
+			tcp->check = updated(before, fold(shifted + t->delta));
 			change += (__u16)~before + tcp->check;
 		}
 	}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::error::ConfigError;
 
-use super::shape::{STATES, State, TICK_SHIFT, forward, scheduler};
+use super::shape::{STATES, State, TICK_SHIFT, forward, scheduler, syn_proxy};
 
 /// Everything that can be changed while the balancer runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -89,6 +89,35 @@ pub struct Service {
     /// where other balancers may have had its first.
     pub sloppy_tcp: bool,
     pub reuse: PortReuse,
+    pub syn_proxy: SynProxy,
+}
+
+/// Whether first packets of TCP are answered by the balancer, so that a backend gets one, and a connection is made, when the client has
+/// answered that; see bpf/balancer/syn_proxy.h. With FullNAT and NAT.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SynProxy {
+    #[default]
+    Off,
+    /// While the service has so many connections that nobody has answered, or more.
+    Auto {
+        from: NonZeroU32,
+    },
+    Always,
+}
+
+impl SynProxy {
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Off => syn_proxy::OFF,
+            Self::Auto { .. } => syn_proxy::AUTO,
+            Self::Always => syn_proxy::ALWAYS,
+        }
+    }
+
+    /// 0 where it does not depend on how many there are.
+    pub(crate) fn from(self) -> u32 {
+        if let Self::Auto { from } = self { from.get() } else { 0 }
+    }
 }
 
 /// Where a client's connection goes that begins with the address and port of one that is over, as long as that one is remembered.
@@ -379,6 +408,10 @@ impl Service {
                 return Err(ConfigError::Weight { service, backend, weight, max: MAX_WEIGHT });
             }
         }
+        let translates = matches!(self.forward, ForwardingMethod::FullNat { .. } | ForwardingMethod::Nat);
+        if self.syn_proxy != SynProxy::Off && (self.protocol != Protocol::Tcp || !translates) {
+            return Err(ConfigError::SynProxy { service });
+        }
         let month = Duration::from_secs(30 * 24 * 3600);
         for (_, name, timeout) in self.timeouts.named() {
             if timeout < Duration::from_secs(1) || timeout > month {
@@ -406,6 +439,7 @@ mod tests {
             expire: ExpiryPolicy::Never,
             sloppy_tcp: false,
             reuse: PortReuse::Reschedule,
+            syn_proxy: SynProxy::Off,
         }
     }
 

@@ -94,6 +94,7 @@ impl Balancer {
         self.known.resting.clear();
         self.reclaim()?;
         self.reclaim_locals()?;
+        self.prepare_syn_proxy(config)?;
         // What is there first, so that at no moment a new connection finds less than before or after.
         let mut drained = Vec::new();
         for service in &config.services {
@@ -155,6 +156,7 @@ impl Balancer {
                 let new = self.known.new_service(self.handle.sizes.services)?;
                 self.handle.tables.turns.set(&new, &0_u64)?;
                 self.handle.tables.held.set(&new, &0_u64)?;
+                self.handle.tables.unanswered.set(&new, &0_u64)?;
                 self.begin_counting(new, identity)?;
                 (new, [ListSpan::default(); 2])
             }
@@ -189,6 +191,8 @@ impl Balancer {
             sloppy: service.sloppy_tcp.into(),
             expire: service.expire.number(),
             reuse: service.reuse.number(),
+            syn_proxy: service.syn_proxy.number(),
+            proxy_from: service.syn_proxy.from(),
             ..shape::Service::default()
         };
         self.handle.tables.services.set(&number, &value)?;

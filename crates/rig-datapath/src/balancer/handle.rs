@@ -46,7 +46,7 @@ pub struct BalancerHandle {
     pub(super) tables: Arc<Tables>,
     pub(super) sizes: Sizes,
     pub(super) tuning: Tuning,
-    slots: Range<u32>,
+    pub(super) slots: Range<u32>,
     /// As the last change of the configuration has left it.
     known: Arc<RwLock<Arc<ServiceRegistry>>>,
     neighbors: Arc<Mutex<Neighbors>>,

@@ -25,6 +25,7 @@ use super::shape::{
 };
 use super::sizes::{BUCKET, Layout, Sizes, random};
 use super::stages;
+use super::syn_proxy::random_secret;
 use super::unsent::UnsentCounter;
 
 static OBJECTS: Objects = objects!("balancer");
@@ -68,6 +69,10 @@ pub(crate) struct Tables {
     pub(crate) tellings: Map,
     pub(crate) strays: Map,
     pub(crate) shards: Map,
+    pub(crate) unanswered: Map,
+    /// The number of the map that has them, where there is one.
+    pub(crate) splices: Map,
+    pub(crate) cookie_keys: Map,
     /// Only programs use these.
     others: [Map; 3],
     /// What old kernels' programs hold while they change tables (bpf/lib/atomic.h).
@@ -110,6 +115,9 @@ impl Tables {
             tellings: map("tellings", size_of::<shape::RateLimit>())?,
             strays: map("strays", size_of::<shape::RateLimit>())?,
             shards: map("shards", size_of::<shape::ConnectionCount>())?,
+            unanswered: map("unanswered", long)?,
+            splices: map("splices", number)?,
+            cookie_keys: map("cookie_keys", size_of::<shape::CookieKeys>())?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
             locks: Map::any(object, "locks").ok(),
         })
@@ -155,6 +163,9 @@ impl Tables {
             &self.tellings,
             &self.strays,
             &self.shards,
+            &self.unanswered,
+            &self.splices,
+            &self.cookie_keys,
             a,
             b,
             c,
@@ -262,6 +273,10 @@ impl Balancer {
             kept: kept.map(Path::to_path_buf),
         };
         if kept.is_none() {
+            balancer.handle.set_cookie_secret(random_secret()?)?;
+        }
+        balancer.handle.turn_cookie_keys()?;
+        if kept.is_none() {
             // Backends may remember the ports that another balancer has used last.
             balancer.begin_sequences(random() / u64::from(PORT_BLOCK) * u64::from(PORT_BLOCK))?;
         }
@@ -349,6 +364,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "owned" => ("owned", sizes.services + sizes.local_addresses + sizes.backends),
         "services" => ("services", sizes.services + 1),
         "held" => ("held", sizes.services + 1),
+        "unanswered" => ("unanswered", sizes.services + 1),
         "refusals" => ("refusals", sizes.services + 1),
         "turns" => ("turns", sizes.services + 1),
         "past" => ("past", sizes.services + 1),

@@ -13,6 +13,7 @@
 mod attach;
 mod config;
 mod control;
+mod cookie;
 mod handle;
 pub(crate) mod hash;
 mod load;
@@ -30,6 +31,7 @@ mod shortage;
 pub(crate) mod sizes;
 pub mod stages;
 mod status;
+mod syn_proxy;
 mod trace;
 mod unsent;
 mod watch;
@@ -38,7 +40,7 @@ mod workers;
 pub use attach::{Attachment, GenericXdp, Mode, TransmitMethod, release};
 pub use config::{
     Backend, Config, ExpiryPolicy, ForwardingMethod, MAX_BACKENDS, MAX_WEIGHT, Policy, PortReuse, Protocol, Scheduler,
-    Service, Timeouts, UnhandledPolicy,
+    Service, SynProxy, Timeouts, UnhandledPolicy,
 };
 pub use control::{Balancer, Clock};
 pub use handle::{BalancerHandle, SweepReport};
@@ -48,5 +50,6 @@ pub use reason::{Drop, Pass};
 pub use shape::State;
 pub use sizes::{LOCAL_PORTS, Memory, Sizes};
 pub use status::{BackendStatus, Connection, CpuStatus, ServiceStatus, Traffic};
+pub use syn_proxy::CookieSecret;
 pub use trace::{Direction, Kind, NewConnection, Trace, TracedConnection};
 pub use workers::{MOST_PACKETS, QUEUE_PACKETS, Spreading};

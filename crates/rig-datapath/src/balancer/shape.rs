@@ -69,6 +69,13 @@ pub(crate) mod forward {
     pub(crate) const TUNNEL: u8 = 4;
 }
 
+/// Values of `syn_proxy`.
+pub(crate) mod syn_proxy {
+    pub(crate) const OFF: u8 = 0;
+    pub(crate) const AUTO: u8 = 1;
+    pub(crate) const ALWAYS: u8 = 2;
+}
+
 /// Values of `scheduler`.
 pub(crate) mod scheduler {
     pub(crate) const ROUND_ROBIN: u8 = 1;
@@ -92,7 +99,7 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 2;
+pub(crate) const SHAPE_VERSION: u32 = 3;
 
 /// In place of a service's number in a sweep.
 pub(crate) const ANY_SERVICE: u32 = u32::MAX;
@@ -102,6 +109,8 @@ pub(crate) const AT_ONCE: u32 = u32::MAX;
 pub(crate) const MAX_WORKERS: usize = 128;
 
 pub(crate) const STATES: usize = 10;
+/// Of cookies, whose keys there are.
+pub(crate) const EPOCHS: usize = 4;
 /// Records of a set, which is an element of the map `connections`.
 pub(crate) const WAYS: usize = 4;
 pub(crate) type Set = [Connection; WAYS];
@@ -163,8 +172,21 @@ plain! {
         locals: u64,
         timeout: [u32; STATES],
         limit: u32,
-        pad2: u32,
-        pad3: u64,
+        proxy_from: u32,
+        syn_proxy: u8,
+        pad: [u8; 7],
+    }
+
+    pub(crate) struct Splice: 16 {
+        word: u64,
+        timestamp: u32,
+        isn: u32,
+    }
+
+    pub(crate) struct CookieKeys: 88 {
+        key: [[u64; 2]; EPOCHS],
+        secret: [u64; 2],
+        epoch: u64,
     }
 
     pub(crate) struct Backend: 32 {
@@ -240,7 +262,7 @@ plain! {
         pad: u32,
     }
 
-    pub(crate) struct Trace: 120 {
+    pub(crate) struct Trace: 136 {
         kind: u32,
         entry: u32,
         live: u64,
@@ -254,6 +276,7 @@ plain! {
         owned: u32,
         hash: u64,
         copy: Connection,
+        splice: Splice,
     }
 
     pub(crate) struct PathMtu: 8 {

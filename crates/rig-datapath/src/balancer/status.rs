@@ -65,8 +65,10 @@ pub struct ServiceStatus {
     pub open: bool,
     /// Of all its backends, those that are gone included.
     pub traffic: Traffic,
-    /// New connections that were refused, by the reasons for which any were.
+    /// Packets that would have begun a connection and did not, by the reasons for which any were: refused, or answered by the SYN proxy.
     pub refused: Vec<(Drop, u64)>,
+    /// Connections that nobody has answered: counted where the SYN proxy depends on it.
+    pub unanswered: u64,
     pub backends: Vec<BackendStatus>,
 }
 
@@ -200,6 +202,7 @@ impl BalancerHandle {
                 open: known.open,
                 traffic: Traffic::from(&sum),
                 refused: self.refused(known.number)?,
+                unanswered: self.tables.unanswered.at(known.number)?,
                 backends,
             });
         }

@@ -58,6 +58,7 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
                     expire: options.expire.unwrap_or("never".to_owned()),
                     sloppy_tcp: options.sloppy_tcp.unwrap_or_default(),
                     reuse: options.reuse.unwrap_or("reschedule".to_owned()),
+                    syn_proxy_said: options.syn_proxy,
                     ..of(service, scheduler, timeout, ForwardingMethod::Route, Vec::new(), Vec::new())
                 });
             }
@@ -97,6 +98,10 @@ fn of(
         expire: "never".to_owned(),
         sloppy_tcp: false,
         reuse: "reschedule".to_owned(),
+        syn_proxy: "off".to_owned(),
+        syn_proxy_said: None,
+        syn_proxy_answers: false,
+        unanswered: 0,
         open: true,
         lacks: None,
         counters,
@@ -156,6 +161,9 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
                     expire: ["never", "removed", "quiescent"][usize::from(port % 3)].to_owned(),
                     sloppy_tcp: port % 2 == 0 && protocol == Protocol::Tcp,
                     reuse: ["reschedule", "keep"][usize::from(port % 2 > 0 && protocol == Protocol::Tcp)].to_owned(),
+                    syn_proxy_said: [None, Some("always".to_owned())]
+                        [usize::from(port % 5 > 2 && protocol == Protocol::Tcp)]
+                    .clone(),
                     ..of(key, scheduler.to_owned(), timeout, forward, local, backends)
                 }
             })

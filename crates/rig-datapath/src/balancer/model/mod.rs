@@ -6,6 +6,7 @@ mod local_ports;
 mod packet;
 mod shortage;
 mod state;
+mod syn_proxy;
 mod unmatched;
 
 use std::collections::HashMap;
@@ -17,12 +18,14 @@ use rig_wire::protocol::{TCP, UDP};
 
 use crate::test_run::Verdict;
 
-use super::config::{Config, ForwardingMethod, Policy, PortReuse, Protocol, Scheduler, Service};
+use super::config::{Config, ForwardingMethod, Policy, PortReuse, Protocol, Scheduler, Service, SynProxy};
 use super::reason::{Drop, Pass};
 use super::schedule::{self, LEAST_SCANNED};
 use super::shape::State;
+use super::syn_proxy::CookieSecret;
 use packet::{Kind, Packet, ParsedPacket, Tuple};
 use state::is_closing;
+use syn_proxy::Splice;
 
 const FIN: u8 = 0x01;
 const SYN: u8 = 0x02;
@@ -100,6 +103,10 @@ struct Connection {
     before: State,
     seen: u32,
     client_route: Option<Route>,
+    /// Where the SYN proxy has opened it.
+    splice: Option<Splice>,
+    /// Whether the SYN proxy counts it while nobody has answered.
+    counted: bool,
 }
 
 /// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
@@ -143,6 +150,11 @@ pub struct Model {
     mac: Mac,
     /// This machine's.
     own: Vec<IpAddr>,
+    /// Of cookies.
+    secret: [u64; 2],
+    epoch: u64,
+    /// The SYN proxy has made another packet of the one at hand.
+    changed: bool,
 }
 
 impl fmt::Debug for Model {
@@ -172,7 +184,15 @@ impl Model {
             hash,
             mac,
             own: own.to_vec(),
+            secret: [0; 2],
+            epoch: 1,
+            changed: false,
         }
+    }
+
+    /// See [`BalancerHandle::set_cookie_secret`](super::BalancerHandle::set_cookie_secret).
+    pub fn set_cookies(&mut self, CookieSecret(secret): CookieSecret, epoch: u64) {
+        (self.secret, self.epoch) = (secret, epoch);
     }
 
     /// See [`Balancer::apply`](super::Balancer::apply). The configuration is a valid one.
@@ -280,6 +300,12 @@ impl Model {
         all
     }
 
+    /// Client and service of every connection, in their order.
+    pub fn connections_in_order(&self) -> Vec<(SocketAddr, SocketAddr)> {
+        let service = |connection: &Connection| self.services[connection.service.0].service.address;
+        self.connections.iter().map(|connection| (connection.client, service(connection))).collect()
+    }
+
     /// The tuple of the nth connection's packets from the backend; `None` where they do not pass here.
     pub fn answer_of(&self, nth: usize) -> Option<(Protocol, SocketAddr, SocketAddr)> {
         let connection = self.connections.get(nth)?;
@@ -298,14 +324,20 @@ impl Model {
     /// Handles one packet.
     pub fn packet(&mut self, frame: &[u8], tick: u32) -> PacketResult {
         let mut out = frame.to_vec();
+        self.changed = false;
         match self.handle(&mut out, tick) {
             Ok(()) => PacketResult { verdict: Verdict::Transmit, frame: out, drop: None, pass: None },
             Err(Refusal::TooBigMessage(message)) => {
                 let drop = Some(Drop::TooBigTold);
                 PacketResult { verdict: Verdict::Transmit, frame: message, drop, pass: None }
             }
+            Err(Refusal::SynAnswered(answer)) => {
+                let drop = Some(Drop::SynAnswered);
+                PacketResult { verdict: Verdict::Transmit, frame: answer, drop, pass: None }
+            }
             Err(Refusal::Drop(reason)) => {
-                PacketResult { verdict: Verdict::Drop, frame: frame.to_vec(), drop: Some(reason), pass: None }
+                let frame = if self.changed { out } else { frame.to_vec() };
+                PacketResult { verdict: Verdict::Drop, frame, drop: Some(reason), pass: None }
             }
             Err(Refusal::Pass(reason)) => {
                 PacketResult { verdict: Verdict::Pass, frame: frame.to_vec(), drop: None, pass: Some(reason) }
@@ -314,7 +346,7 @@ impl Model {
     }
 
     fn handle(&mut self, frame: &mut Vec<u8>, tick: u32) -> Result<(), Refusal> {
-        let packet = match packet::parse(frame, self.mac) {
+        let mut packet = match packet::parse(frame, self.mac) {
             ParsedPacket::Packet(packet) => packet,
             ParsedPacket::Leave(reason) => return Err(Refusal::Pass(reason)),
             ParsedPacket::Fragment { to } => {
@@ -335,7 +367,15 @@ impl Model {
             // A SYN with its ports opens another one (RFC 9293, 3.6.1; RFC 6191).
             let is_over = matches!(connection.state, State::TimeWait | State::Close)
                 || direct_return && connection.state == State::FinWait;
-            if tcp_flags & (SYN | ACK | RST | FIN) == SYN && (is_over || again && gone) {
+            let reopens = tcp_flags & (SYN | ACK | RST | FIN) == SYN && (is_over || again && gone);
+            if reopens && self.is_proxying_here(&packet) {
+                return Err(self.answer(&packet, frame, tick));
+            }
+            let follows = packet.ttl > 1
+                && matches!(connection.state, State::TimeWait | State::Close)
+                && self.takes_cookies(connection.service)
+                && self.cookie(&packet, frame).is_some();
+            if reopens || follows {
                 let ended = self.connections.remove(at);
                 self.hold_down(&ended);
                 self.dead.push(tick);
@@ -345,8 +385,11 @@ impl Model {
         }
         let (at, direction) = match found {
             Some(found) => found,
-            None => (self.begin(&packet, frame, before, tick)?, Direction::Inward),
+            None => (self.begin(&mut packet, frame, before, tick)?, Direction::Inward),
         };
+        if packet.ttl > 1 && found.is_some() {
+            self.step(&mut packet, frame, (at, direction), tick)?;
+        }
         self.forward(&packet, frame, at, direction, tick)
     }
 
@@ -445,18 +488,18 @@ impl Model {
     }
 
     /// `before`: the backend of the connection that it takes the place of.
-    fn begin(&mut self, packet: &Packet, frame: &[u8], before: Option<usize>, tick: u32) -> Result<usize, Refusal> {
+    fn begin(
+        &mut self,
+        packet: &mut Packet,
+        frame: &mut Vec<u8>,
+        before: Option<usize>,
+        tick: u32,
+    ) -> Result<usize, Refusal> {
         let to = packet.tuple.destination.ip();
         let Kind::Flow { tcp_flags } = packet.kind else {
             return Err(self.leave_unmatched(to, Pass::IcmpUnknown, tick));
         };
-        let takes = |known: &ServiceState| {
-            let service = &known.service;
-            known.open
-                && service.protocol.number() == packet.tuple.protocol
-                && service.address == packet.tuple.destination
-        };
-        let Some(service) = self.services.iter().position(takes).map(ServiceId) else {
+        let Some(service) = self.service_of(packet) else {
             return Err(self.leave_unmatched(to, Pass::NoService, tick));
         };
         let begins = match tcp_flags & (RST | SYN | ACK) {
@@ -464,7 +507,11 @@ impl Model {
             flags if flags & (RST | SYN) != 0 => false,
             _ => self.services[service.0].service.sloppy_tcp,
         };
-        if packet.tuple.protocol == TCP && !begins {
+        if tcp_flags & (SYN | ACK | RST) == SYN && packet.tuple.protocol == TCP && self.is_proxying(service) {
+            return Err(self.answer(packet, frame, tick));
+        }
+        let cookie = if self.takes_cookies(service) { self.cookie(packet, frame) } else { None };
+        if packet.tuple.protocol == TCP && !begins && cookie.is_none() {
             return Err(match tcp_flags & (RST | SYN) == 0 {
                 true if self.is_over_limit(Pass::NoConnection, tick) => Drop::Strays.into(),
                 true if self.own.contains(&to) => self.pass_counted(Pass::NoConnection, tick),
@@ -490,6 +537,7 @@ impl Model {
             self.services[service.0].service.forward,
             ForwardingMethod::Route | ForwardingMethod::Tunnel { .. }
         );
+        let tcp_flags = if cookie.is_some() { SYN } else { tcp_flags };
         let state = match (packet.tuple.protocol, tcp_flags & SYN) {
             (UDP, _) if direct_return => State::UdpNormal,
             (UDP, _) => State::UdpOneWay,
@@ -497,8 +545,12 @@ impl Model {
             _ => State::SynReceived,
         };
         let (local, before) = (None, state);
+        let splice = cookie.map(|cookie| Self::splice(packet, frame, cookie));
+        let auto = matches!(self.services[service.0].service.syn_proxy, SynProxy::Auto { .. });
+        let counted = auto && splice.is_none() && state == State::SynReceived;
+        let client_route = None;
         let mut connection =
-            Connection { client, service, backend, local, state, before, seen: tick, client_route: None };
+            Connection { client, service, backend, local, state, before, seen: tick, client_route, splice, counted };
         match self.services[service.0].service.forward.clone() {
             ForwardingMethod::Route => {}
             ForwardingMethod::Tunnel { local } => {
@@ -529,7 +581,25 @@ impl Model {
             known => known.ok(),
         };
         self.connections.push(connection);
+        if let Some(cookie) = cookie {
+            self.changed = true;
+            Self::make_syn(packet, frame, cookie);
+        }
         Ok(self.connections.len() - 1)
+    }
+
+    fn service_of(&self, packet: &Packet) -> Option<ServiceId> {
+        let takes = |known: &ServiceState| {
+            let service = &known.service;
+            known.open
+                && service.protocol.number() == packet.tuple.protocol
+                && service.address == packet.tuple.destination
+        };
+        self.services.iter().position(takes).map(ServiceId)
+    }
+
+    fn is_proxying_here(&self, packet: &Packet) -> bool {
+        self.service_of(packet).is_some_and(|service| self.is_proxying(service))
     }
 
     fn forward(
@@ -553,7 +623,7 @@ impl Model {
         };
         let keep_source = direction == Direction::Inward && service.forward == ForwardingMethod::Nat;
         let (tunnel, local) = (matches!(service.forward, ForwardingMethod::Tunnel { .. }), connection.local);
-        let client_route = connection.client_route;
+        let (client_route, splice) = (connection.client_route, connection.splice);
         if let Kind::Flow { tcp_flags } = packet.kind {
             let connection = &mut self.connections[at];
             connection.note(packet.tuple.protocol, tcp_flags, direction, direct_return);
@@ -578,6 +648,11 @@ impl Model {
             match packet.kind {
                 Kind::Flow { .. } => packet.translate(frame, to),
                 Kind::Error => packet.translate_error(frame, to, keep_source),
+            }
+            match (splice, packet.kind) {
+                (Some(splice), Kind::Flow { .. }) => splice.shift(frame, packet, direction),
+                (Some(splice), Kind::Error) if direction == Direction::Inward => splice.shift_quoted(frame, packet),
+                _ => {}
             }
         } else {
             if let Kind::Flow { .. } = packet.kind {
@@ -621,6 +696,8 @@ enum Refusal {
     Drop(Drop),
     /// Dropped, and its sender gets this frame.
     TooBigMessage(Vec<u8>),
+    /// The same, by the SYN proxy.
+    SynAnswered(Vec<u8>),
     Pass(Pass),
 }
 

@@ -50,8 +50,8 @@ pub(super) struct Packet {
     pub(super) tuple: Tuple,
     pub(super) ttl: u8,
     /// Offsets of the IP header and of what follows it, and bytes of the whole IP packet.
-    l3: usize,
-    l4: usize,
+    pub(super) l3: usize,
+    pub(super) l4: usize,
     pub(super) length: usize,
 }
 

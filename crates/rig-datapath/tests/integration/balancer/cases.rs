@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use rig_datapath::balancer::replay::Packet;
 use rig_datapath::balancer::{
     Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, PortReuse, Protocol, Scheduler, Service, Sizes,
-    Timeouts,
+    SynProxy, Timeouts,
 };
 use rig_wire::checksum;
 use rig_wire::ethernet::{Ethernet, HEADER, Mac, TAG};
@@ -27,6 +27,7 @@ const SILENT: u8 = 206;
 const UNREACHABLE: u8 = 207;
 const SECOND_NAT: u8 = 208;
 const NOBODY: u8 = 209;
+const PROXIED: u8 = 210;
 /// First local address; there are several, because their ports are shared out by CPU.
 const LOCAL: u8 = 100;
 const LOCALS: u8 = 16;
@@ -63,6 +64,7 @@ pub fn config() -> Config {
             (SILENT, full_nat(), backend(77, 8080)),
             (UNREACHABLE, full_nat(), unreachable),
             (SECOND_NAT, ForwardingMethod::Nat, backend(11, 8080)),
+            (PROXIED, full_nat(), backend(10, 8080)),
         ];
         for (number, forward, backend) in all {
             for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -77,6 +79,10 @@ pub fn config() -> Config {
                     expire: ExpiryPolicy::Never,
                     sloppy_tcp: false,
                     reuse: PortReuse::Reschedule,
+                    syn_proxy: match (number, protocol) {
+                        (PROXIED, Protocol::Tcp) => SynProxy::Always,
+                        _ => SynProxy::Off,
+                    },
                 });
             }
         }
@@ -311,6 +317,21 @@ impl CaseBuilder<'_> {
         });
     }
 
+    /// First packets that the SYN proxy answers; tests of its own have the bytes, of which the cookie is not known here.
+    fn proxied(&mut self) {
+        for ipv6 in [false, true] {
+            // As long as the answer, and as short as a flood's.
+            for (name, payload) in [("as long as its answer", &[0; 12][..]), ("without options", &[])] {
+                let client = self.client(ipv6);
+                let frame = Frame::new(L4::Tcp(SYN), client, at(PROXIED, ipv6, SERVICE)).payload(payload).bytes();
+                let expected = ExpectedResult::Sent(self.lab.sent(&frame));
+                let name =
+                    format!("a SYN {name} over {}, answered by the SYN proxy", if ipv6 { "IPv6" } else { "IPv4" });
+                self.cases.push(Case { name, frame, expected, new_flow: None, grows: 0 });
+            }
+        }
+    }
+
     fn errors(&mut self) {
         const NEEDED: u32 = 1400;
         for (number, name) in [(FULL_NAT, "FullNAT"), (NAT, "NAT")] {
@@ -409,6 +430,7 @@ pub fn all(lab: &Lab) -> Vec<Case> {
     let flow = maker.open(FULL_NAT, false, L4::Tcp(ACK));
     let expected = maker.to_backend(&flow.inward_out().vlan(77).bytes());
     maker.add("FullNAT, TCP over IPv4, tagged, to the backend", flow.inward().vlan(77).bytes(), expected);
+    maker.proxied();
     maker.errors();
     maker.refusals();
     maker.cases

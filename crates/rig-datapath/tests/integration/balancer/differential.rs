@@ -10,14 +10,15 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use rig_datapath::balancer::model::{Model, Route};
 use rig_datapath::balancer::{
-    Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, Policy, PortReuse, Protocol, Scheduler, Service,
-    UnhandledPolicy,
+    Backend, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Pass, Policy, PortReuse, Protocol, Scheduler,
+    Service, SynProxy, UnhandledPolicy,
 };
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use super::frames::{CLIENT_MAC, Frame, L4, NEAR_MAC, ethernet, icmp_error, may_be_fragmented};
 use super::lab::{Lab, MTU, NEIGHBORS, stay_on_one_cpu};
+use super::syn_proxy::{Segment, segment};
 use super::{backend, config, full_nat, limited, service, small, udp_service};
 
 #[derive(Debug, Clone)]
@@ -44,6 +45,35 @@ enum Step {
         outward: bool,
         kind: u8,
         quoted: u8,
+    },
+    /// A first packet to a service that the SYN proxy may answer, with options.
+    Open {
+        client: u8,
+        port: u8,
+        service: u8,
+        options: u8,
+    },
+    /// From a client that the SYN proxy has answered, one of the last: its third packet, or a question, or something near.
+    Acknowledge {
+        nth: u8,
+        probe: bool,
+        wrong: u8,
+        options: u8,
+        flags: u8,
+    },
+    /// From a backend that the SYN proxy has sent a SYN.
+    Accept {
+        connection: u16,
+        refuse: bool,
+        wrong: u8,
+        options: u8,
+    },
+    /// With options, either way.
+    Numbers {
+        connection: u16,
+        outward: bool,
+        options: u8,
+        flags: u8,
     },
     Later {
         ticks: u16,
@@ -101,13 +131,22 @@ fn payload() -> impl Strategy<Value = u16> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        16 => (0_u8..4, 0_u8..12, 0_u8..11, flags(), payload(), spoil()).prop_map(
+        16 => (0_u8..4, 0_u8..12, 0_u8..14, flags(), payload(), spoil()).prop_map(
             |(client, port, service, flags, payload, spoil)| Step::In { client, port, service, flags, payload, spoil }
         ),
         10 => (any::<u16>(), flags(), payload(), spoil())
             .prop_map(|(connection, flags, payload, spoil)| Step::Out { connection, flags, payload, spoil }),
         3 => (any::<u16>(), any::<bool>(), prop_oneof![Just(3_u8), Just(11), Just(8), Just(1), Just(2)], 20_u8..80)
             .prop_map(|(connection, outward, kind, quoted)| Step::Error { connection, outward, kind, quoted }),
+        10 => (0_u8..4, 0_u8..12, 0_u8..3, any::<u8>())
+            .prop_map(|(client, port, service, options)| Step::Open { client, port, service, options }),
+        12 => (any::<u8>(), any::<bool>(), 0_u8..16, any::<u8>(), flags()).prop_map(
+            |(nth, probe, wrong, options, flags)| Step::Acknowledge { nth, probe, wrong, options, flags }
+        ),
+        8 => (any::<u16>(), prop::bool::weighted(0.2), 0_u8..16, any::<u8>())
+            .prop_map(|(connection, refuse, wrong, options)| Step::Accept { connection, refuse, wrong, options }),
+        6 => (any::<u16>(), any::<bool>(), any::<u8>(), flags())
+            .prop_map(|(connection, outward, options, flags)| Step::Numbers { connection, outward, options, flags }),
         3 => (0_u16..60).prop_map(|ticks| Step::Later { ticks }),
         2 => Just(Step::Sweep),
         1 => (0_u8..4).prop_map(|config| Step::Change { config }),
@@ -117,6 +156,10 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn with(scheduler: Scheduler, service: Service) -> Service {
     Service { scheduler, ..service }
+}
+
+fn always(service: Service) -> Service {
+    Service { syn_proxy: SynProxy::Always, ..service }
 }
 
 fn keep(service: Service) -> Service {
@@ -153,6 +196,12 @@ fn everything() -> Vec<Service> {
         udp_service("[fd00::205]:53", ForwardingMethod::Nat, &v6),
         // More backends than are all looked at, of which some are soon at their limits.
         with(Scheduler::WeightedLeastConnections, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many)),
+        always(service("10.0.0.208:80", full_nat(&["10.0.0.104"]), &v4)),
+        always(service("[fd00::208]:80", ForwardingMethod::Nat, &[backend("[fd00::12]:8080", 1)])),
+        Service {
+            syn_proxy: SynProxy::Auto { from: NonZeroU32::new(2).unwrap() },
+            ..keep(service("10.0.0.209:80", full_nat(&["10.0.0.104"]), &v4))
+        },
         // A backend in common with the other one, and an address of this machine's.
         service("10.0.0.1:80", ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)]),
     ]
@@ -215,6 +264,8 @@ struct ProgramAndModel<'a> {
     model: Model,
     services: Vec<(Protocol, SocketAddr)>,
     drops: BTreeMap<Drop, u64>,
+    /// The SYN proxy's answers.
+    answers: Vec<Segment>,
     log: String,
 }
 
@@ -225,6 +276,9 @@ impl ProgramAndModel<'_> {
         let _ = writeln!(self.log, "{:?} {:?} {:?}", expected.verdict, expected.drop, expected.pass);
         if let Some(reason) = expected.drop {
             *self.drops.entry(reason).or_default() += 1;
+        }
+        if expected.drop == Some(Drop::SynAnswered) {
+            self.answers.push(Segment::of(&outcome.frame));
         }
         prop_assert_eq!(outcome.verdict, expected.verdict, "{}\nframe {:02x?}\n{:?}", self.log, frame, expected);
         prop_assert_eq!(normal(&outcome.frame), normal(&expected.frame), "{}\nframe {:02x?}", self.log, frame);
@@ -267,6 +321,65 @@ impl ProgramAndModel<'_> {
                 let about = Frame::new(l4, source, destination).payload(b"quoted").packet();
                 let from = if source.is_ipv6() { "fd00::99" } else { "10.0.0.99" };
                 self.packet(&icmp_error(from, &source.ip().to_string(), kind, 4, 1400, &about, quoted.into()))
+            }
+            Step::Open { client: number, port, service, options } => {
+                let service = ["10.0.0.208:80", "[fd00::208]:80", "10.0.0.209:80"][usize::from(service)];
+                let address: SocketAddr = service.parse().unwrap();
+                let source = SocketAddr::new(client(number, address.is_ipv6()), 5000 + u16::from(port));
+                let segment = Segment { sequence: u32::from(options) << 25, ..segment_between(source, address, SYN) };
+                self.packet(&Segment { options: some_options(options), ..segment }.bytes())
+            }
+            Step::Acknowledge { nth, probe, wrong, options, flags } => {
+                let last = self.answers.len().saturating_sub(8);
+                let Some(answer) = self.answers[last..].iter().rev().cycle().nth(nth.into()).cloned() else {
+                    return Ok(());
+                };
+                let acknowledged = answer.sequence.wrapping_add(if wrong == 1 { 2 } else { 1 });
+                let sequence = answer.acknowledged.wrapping_sub(u32::from(probe)).wrapping_add(u32::from(wrong == 2));
+                let flags = if wrong == 3 { flags } else { ACK };
+                let payload = vec![1; usize::from(options % 3)];
+                let (source, destination) = (answer.destination, answer.source);
+                let segment =
+                    Segment { source, destination, sequence, acknowledged, flags, window: 300, payload, ..answer };
+                self.packet(&Segment { options: some_options(options), ..segment }.bytes())
+            }
+            Step::Accept { connection, refuse, wrong, options } => {
+                let waiting: Vec<_> =
+                    (0..self.model.len()).filter(|nth| self.model.waits_for_backend(*nth).is_some()).collect();
+                let Some(nth) = usize::from(connection).checked_rem(waiting.len()).map(|at| waiting[at]) else {
+                    return Ok(());
+                };
+                let (Some(isn), Some((_, source, destination))) =
+                    (self.model.waits_for_backend(nth), self.model.answer_of(nth))
+                else {
+                    return Ok(());
+                };
+                let acknowledged = isn.wrapping_add(if wrong == 1 { 2 } else { 1 });
+                let flags = if refuse { RST | if wrong == 2 { 0 } else { ACK } } else { SYN | ACK };
+                let flags = if wrong == 3 { ACK } else { flags };
+                let segment = Segment {
+                    acknowledged,
+                    sequence: 0xffff_ff00,
+                    window: 65_000,
+                    ..segment_between(source, destination, flags)
+                };
+                self.packet(&Segment { options: some_options(options), ..segment }.bytes())
+            }
+            Step::Numbers { connection, outward, options, flags } => {
+                let Some(nth) = usize::from(connection).checked_rem(self.model.len()) else { return Ok(()) };
+                let (client, service, ..) = self.model.connections_in_order()[nth];
+                let (source, destination) = match (outward, self.model.answer_of(nth)) {
+                    (false, _) => (client, service),
+                    (true, Some((Protocol::Tcp, source, destination))) => (source, destination),
+                    _ => return Ok(()),
+                };
+                let segment = Segment {
+                    acknowledged: 77,
+                    sequence: 0xffff_fff0,
+                    window: 5000,
+                    ..segment_between(source, destination, flags)
+                };
+                self.packet(&Segment { options: some_options(options), ..segment }.bytes())
             }
             Step::Later { ticks } => {
                 self.lab.later(ticks.into());
@@ -324,6 +437,35 @@ fn normal(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
+fn segment_between(source: SocketAddr, destination: SocketAddr, flags: u8) -> Segment {
+    segment(&source.to_string(), &destination.to_string(), flags)
+}
+
+/// Options of a segment, among them such as are not where others have them, and such as end too late.
+fn some_options(which: u8) -> Vec<u8> {
+    let times = [8, 10, 0, 1, 2, 3, 0xff, 0xff, 0xff, 1];
+    let sack = [&[5, 18][..], &[0xff; 8], &[1, 2, 3, 4, 5, 6, 7, 8]].concat();
+    let offer = [&[2, 4, 5, 0xb4, 4, 2][..], &times, &[1, 3, 3, which % 16]].concat();
+    let mut options = match which % 12 {
+        0 => Vec::new(),
+        1 => [&[1, 1][..], &times].concat(),
+        2 => offer,
+        3 => [&[1, 1][..], &times, &[1, 1], &sack].concat(),
+        4 => [&[1][..], &times, &sack].concat(),
+        5 => [&sack[..], &times].concat(),
+        6 => vec![2, 4, 2, 0, 3, 3, 3, 4, 2],
+        7 => vec![1; 40],
+        8 => vec![5, 40, 1, 2],
+        9 => vec![0, 8, 10, 1],
+        10 => vec![8, 4, 1, 2, 3, 1, 4, 2],
+        _ => [&[3, 3, 14][..], &[254, 7, 0, 0, 0, 0, 0], &times].concat(),
+    };
+    while options.len() % 4 > 0 {
+        options.push(1);
+    }
+    options
+}
+
 /// What the lab's routes and neighbours are.
 fn route_to(address: IpAddr, known: Route) -> Result<Route, Drop> {
     let host = match address {
@@ -363,10 +505,15 @@ fn the_program_does_what_the_model_says() {
         let mut model =
             Model::new(64, (near, MTU as usize), &own, Box::new(move |address| route_to(address, route)), hash);
         let config = &configs()[0];
+        let (secret, epoch) = (CookieSecret::from(*b"not known to all"), 1002);
+        lab.balancer.set_cookie_secret(secret).unwrap();
+        lab.balancer.set_cookie_epoch(epoch).unwrap();
+        model.set_cookies(secret, epoch);
         lab.balancer.apply(config).unwrap();
         model.apply(config);
         let services = config.services.iter().map(|service| (service.protocol, service.address)).collect();
-        let mut pair = ProgramAndModel { lab, model, services, drops: BTreeMap::new(), log: String::new() };
+        let mut pair =
+            ProgramAndModel { lab, model, services, drops: BTreeMap::new(), answers: Vec::new(), log: String::new() };
         for step in &steps {
             pair.step(step)?;
         }

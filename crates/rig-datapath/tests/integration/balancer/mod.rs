@@ -13,6 +13,7 @@ mod neighbors;
 mod reuse;
 mod short;
 mod strangers;
+pub(super) mod syn_proxy;
 mod timed;
 mod too_big;
 mod trace;
@@ -24,7 +25,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
 use rig_datapath::balancer::{
-    Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, Timeouts,
+    Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, SynProxy, Timeouts,
 };
 
 pub fn small() -> Sizes {
@@ -53,6 +54,7 @@ pub fn service(address: &str, forward: ForwardingMethod, backends: &[Backend]) -
         expire: ExpiryPolicy::Never,
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
+        syn_proxy: SynProxy::Off,
     }
 }
 

@@ -43,7 +43,8 @@ fn content(tables: &Path) -> Content {
             let value = if map.map_type().is_percpu() {
                 map.lookup_percpu(&key, MapFlags::ANY).unwrap().unwrap().concat()
             } else {
-                map.lookup(&key, MapFlags::ANY).unwrap().unwrap()
+                // A map of maps may have none.
+                map.lookup(&key, MapFlags::ANY).unwrap().unwrap_or_default()
             };
             content.insert((name.clone(), key), value);
         }

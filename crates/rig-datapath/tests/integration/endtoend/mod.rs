@@ -10,6 +10,7 @@ mod pins;
 mod programs;
 mod restart;
 mod steady;
+mod syn_proxy;
 mod talk;
 mod unpack;
 mod unsent;
@@ -18,7 +19,7 @@ mod web;
 use std::net::{IpAddr, SocketAddr};
 
 use rig_datapath::balancer::{
-    Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, Timeouts,
+    Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, SynProxy, Timeouts,
 };
 
 use super::balancer::frames;
@@ -49,6 +50,7 @@ pub fn tcp(address: &str, port: u16, forward: ForwardingMethod, backends: Vec<Ba
         expire: ExpiryPolicy::Never,
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
+        syn_proxy: SynProxy::Off,
     }
 }
 

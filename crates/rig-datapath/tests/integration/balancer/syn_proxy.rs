@@ -1,0 +1,303 @@
+//! The SYN proxy on packets: every byte out.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use rig_datapath::balancer::{CookieSecret, Drop, ForwardingMethod, Service, SynProxy};
+use rig_wire::checksum::PartialChecksum;
+use rig_wire::ethernet::Ethernet;
+use rig_wire::ipv4::Ipv4;
+use rig_wire::ipv6::Ipv6;
+use rig_wire::tcp::flags::{ACK, RST, SYN};
+
+use super::frames::{ethernet, ip, see};
+use super::lab::Lab;
+use super::{backend, config, full_nat, service, small};
+
+/// One segment of TCP, all of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    pub sequence: u32,
+    pub acknowledged: u32,
+    pub flags: u8,
+    pub window: u16,
+    pub options: Vec<u8>,
+    pub payload: Vec<u8>,
+}
+
+pub fn segment(source: &str, destination: &str, flags: u8) -> Segment {
+    Segment {
+        source: source.parse().unwrap(),
+        destination: destination.parse().unwrap(),
+        sequence: 0,
+        acknowledged: 0,
+        flags,
+        window: 0,
+        options: Vec::new(),
+        payload: Vec::new(),
+    }
+}
+
+impl Segment {
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut tcp = Vec::new();
+        tcp.extend(self.source.port().to_be_bytes());
+        tcp.extend(self.destination.port().to_be_bytes());
+        tcp.extend(self.sequence.to_be_bytes());
+        tcp.extend(self.acknowledged.to_be_bytes());
+        tcp.extend([(5 + self.options.len() as u8 / 4) << 4, self.flags]);
+        tcp.extend(self.window.to_be_bytes());
+        tcp.extend([0; 4]);
+        tcp.extend(&self.options);
+        tcp.extend(&self.payload);
+        let sum = match (self.source.ip(), self.destination.ip()) {
+            (std::net::IpAddr::V4(a), std::net::IpAddr::V4(b)) => PartialChecksum::pseudo_v4(a, b, 6, tcp.len()),
+            (std::net::IpAddr::V6(a), std::net::IpAddr::V6(b)) => PartialChecksum::pseudo_v6(a, b, 6, tcp.len()),
+            _ => panic!("two families"),
+        };
+        let checksum = sum.bytes(&tcp).checksum();
+        tcp[16..18].copy_from_slice(&checksum.to_be_bytes());
+        ethernet(&ip(self.source.ip(), self.destination.ip(), 6, 64, &tcp), None)
+    }
+
+    /// What a frame says; every checksum in it is right.
+    #[track_caller]
+    pub fn of(frame: &[u8]) -> Self {
+        let seen = see(frame);
+        let packet = Ethernet::parse(frame).unwrap().payload().to_vec();
+        let tcp = if packet[0] >> 4 == 4 {
+            Ipv4::parse(&packet).unwrap().payload().to_vec()
+        } else {
+            Ipv6::parse(&packet).unwrap().payload().to_vec()
+        };
+        let word = |at: usize| u32::from_be_bytes(tcp[at..at + 4].try_into().unwrap());
+        Self {
+            source: seen.source,
+            destination: seen.destination,
+            sequence: word(4),
+            acknowledged: word(8),
+            flags: tcp[13],
+            window: u16::from_be_bytes([tcp[14], tcp[15]]),
+            options: tcp[20..usize::from(tcp[12] >> 4) * 4].to_vec(),
+            payload: seen.payload,
+        }
+    }
+}
+
+const CLIENT: &str = "10.0.0.50:5000";
+const SERVICE: &str = "10.0.0.200:80";
+/// As Linux has them: MSS, SACK, timestamps, window scale.
+const OFFER: [u8; 20] = [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 1, 0, 0, 0, 0, 0, 1, 3, 3, 9];
+
+fn always(service: Service) -> Service {
+    Service { syn_proxy: SynProxy::Always, ..service }
+}
+
+fn lab(forward: ForwardingMethod) -> Option<Lab> {
+    let lab = Lab::new(small(), &config(&[always(service(SERVICE, forward, &[backend("10.0.0.10:8080", 1)]))]))?;
+    lab.balancer.set_cookie_secret(CookieSecret::from(*b"sixteen bytes ..")).unwrap();
+    lab.balancer.set_cookie_epoch(1001).unwrap();
+    Some(lab)
+}
+
+fn syn() -> Segment {
+    Segment { sequence: 0x0102_0304, window: 64_240, options: OFFER.to_vec(), ..segment(CLIENT, SERVICE, SYN) }
+}
+
+#[test]
+fn a_connection_is_opened_from_both_sides() {
+    let Some(lab) = lab(full_nat(&["10.0.0.100"])) else { return };
+    let answer = Segment::of(&lab.sent(&syn().bytes()));
+    let t0 = (lab.tick << 7 | 1).to_be_bytes();
+    let options = [&[2, 4, 5, 0xb4, 4, 2, 8, 10][..], &t0, &[0, 0, 1, 0, 1, 3, 3, 7]].concat();
+    let cookie = answer.sequence;
+    let expected = Segment {
+        sequence: cookie,
+        acknowledged: 0x0102_0305,
+        window: 0,
+        options,
+        ..segment(SERVICE, CLIENT, SYN | ACK)
+    };
+    assert_eq!(answer, expected);
+    assert_eq!(lab.connections(), [""; 0]);
+    let times = |own: [u8; 4], echo: [u8; 4]| [&[1, 1, 8, 10][..], &own, &echo].concat();
+    let ack = Segment {
+        sequence: 0x0102_0305,
+        acknowledged: cookie + 1,
+        window: 126,
+        options: times([0, 0, 1, 9], t0),
+        ..segment(CLIENT, SERVICE, ACK)
+    };
+    let begun = Segment::of(&lab.sent(&ack.bytes()));
+    let local = begun.source.to_string();
+    let options = [&[2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 1, 9, 0, 0, 0, 0, 1, 3, 3, 9][..]].concat();
+    assert_eq!(
+        begun,
+        Segment { sequence: 0x0102_0304, window: 64_512, options, ..segment(&local, "10.0.0.10:8080", SYN) }
+    );
+    let accepted = Segment {
+        sequence: 0x7000_0000,
+        acknowledged: 0x0102_0305,
+        window: 65_160,
+        options: [&[2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 9, 9, 0, 0, 1, 9, 1, 3, 3, 5][..]].concat(),
+        ..segment("10.0.0.10:8080", &local, SYN | ACK)
+    };
+    let opened = Segment::of(&lab.sent(&accepted.bytes()));
+    assert_eq!(
+        opened,
+        Segment {
+            sequence: cookie,
+            acknowledged: 0x0102_0305,
+            window: 65_160 >> 7,
+            options: times(t0, [0, 0, 1, 9]),
+            payload: vec![0],
+            ..segment(SERVICE, CLIENT, ACK)
+        }
+    );
+    assert_eq!(lab.connections(), [format!("{CLIENT} > {SERVICE} > {local} > 10.0.0.10:8080 SYN_RECV")]);
+    // What the backend says is behind the cookie for the client; 64 of its windows' units are 16 here.
+    let delta = cookie.wrapping_sub(0x7000_0000);
+    let says = Segment {
+        sequence: 0x7000_0001,
+        acknowledged: 0x0102_0305,
+        window: 64,
+        options: times([0, 0, 9, 12], [0, 0, 1, 9]),
+        payload: b"220 ready".to_vec(),
+        ..segment("10.0.0.10:8080", &local, ACK)
+    };
+    let t = u32::from_be_bytes(t0).wrapping_add(3);
+    assert_eq!(
+        Segment::of(&lab.sent(&says.bytes())),
+        Segment {
+            sequence: 0x7000_0001_u32.wrapping_add(delta),
+            window: 16,
+            options: times(t.to_be_bytes(), [0, 0, 1, 9]),
+            source: SERVICE.parse().unwrap(),
+            destination: CLIENT.parse().unwrap(),
+            ..says
+        }
+    );
+    // And what the client acknowledges is the backend's own, selectively, too.
+    let number = |n: u32| n.to_be_bytes();
+    let sacked =
+        |by: u32| [number(0x7000_0100_u32.wrapping_add(by)), number(0x7000_0200_u32.wrapping_add(by))].concat();
+    let options = |echo: [u8; 4], by| [&times([0, 0, 1, 20], echo)[..], &[1, 1, 5, 10], &sacked(by)].concat();
+    let acknowledges = Segment {
+        sequence: 0x0102_0305,
+        acknowledged: 0x7000_000a_u32.wrapping_add(delta),
+        window: 500,
+        options: options(t.to_be_bytes(), delta),
+        ..segment(CLIENT, SERVICE, ACK)
+    };
+    assert_eq!(
+        Segment::of(&lab.sent(&acknowledges.bytes())),
+        Segment {
+            acknowledged: 0x7000_000a,
+            options: options([0, 0, 9, 12], 0),
+            source: local.parse().unwrap(),
+            destination: "10.0.0.10:8080".parse().unwrap(),
+            ..acknowledges
+        }
+    );
+    assert_eq!(lab.connections(), [format!("{CLIENT} > {SERVICE} > {local} > 10.0.0.10:8080 ESTABLISHED")]);
+}
+
+/// A client that the proxy has answered, and its third packet.
+fn third(lab: &Lab) -> Segment {
+    let answer = Segment::of(&lab.sent(&Segment { options: Vec::new(), ..syn() }.bytes()));
+    // What the client does not offer is not offered to it.
+    assert_eq!(answer.options, [2, 4, 5, 0xb4, 1, 1, 1, 1, 1, 1, 1, 1]);
+    let (sequence, acknowledged) = (answer.acknowledged, answer.sequence + 1);
+    Segment { sequence, acknowledged, window: 1000, ..segment(CLIENT, SERVICE, ACK) }
+}
+
+#[test]
+fn only_who_has_had_the_answer_gets_a_connection() {
+    let Some(lab) = lab(full_nat(&["10.0.0.100"])) else { return };
+    let third = third(&lab);
+    for wrong in [
+        Segment { acknowledged: third.acknowledged + 1, ..third.clone() },
+        Segment { sequence: third.sequence + 1, ..third.clone() },
+        Segment { source: "10.0.0.50:5001".parse().unwrap(), ..third.clone() },
+        Segment { source: "10.0.0.60:5000".parse().unwrap(), ..third.clone() },
+        Segment { flags: ACK | SYN, ..third.clone() },
+        Segment { flags: ACK | RST, ..third.clone() },
+    ] {
+        assert_eq!(lab.dropped(&wrong.bytes()), Drop::NoConnection, "{wrong:?}");
+    }
+    // With another secret, or two epochs later, it is void; an epoch later it is not.
+    lab.balancer.set_cookie_epoch(1003).unwrap();
+    assert_eq!(lab.dropped(&third.bytes()), Drop::NoConnection);
+    lab.balancer.set_cookie_epoch(1002).unwrap();
+    lab.balancer.set_cookie_secret(CookieSecret::from([7; 16])).unwrap();
+    assert_eq!(lab.dropped(&third.bytes()), Drop::NoConnection);
+    lab.balancer.set_cookie_secret(CookieSecret::from(*b"sixteen bytes ..")).unwrap();
+    assert_eq!(lab.connections(), [""; 0]);
+    let begun = Segment::of(&lab.sent(&third.bytes()));
+    assert_eq!((begun.sequence, begun.flags, begun.window), (third.sequence - 1, SYN, 1000));
+}
+
+#[test]
+fn a_lost_syn_goes_again_with_the_clients_question() {
+    let Some(mut lab) = lab(ForwardingMethod::Nat) else { return };
+    let third = third(&lab);
+    let begun = lab.sent(&third.bytes());
+    assert_eq!(lab.dropped(&third.bytes()), Drop::ProxyWaits, "once in a tick");
+    lab.later(1);
+    let question = Segment { sequence: third.sequence - 1, ..third.clone() };
+    assert_eq!(lab.sent(&question.bytes()), begun);
+    // What is no answer to it is none.
+    let backend = |flags, acknowledged| Segment { acknowledged, ..segment("10.0.0.10:8080", CLIENT, flags) }.bytes();
+    assert_eq!(lab.dropped(&backend(SYN | ACK, third.sequence + 9)), Drop::ProxyWaits);
+    assert_eq!(lab.dropped(&backend(ACK, third.sequence)), Drop::ProxyWaits);
+    // A backend that refuses resets the client, at the number that it expects.
+    let reset = Segment::of(&lab.sent(&backend(RST | ACK, third.sequence)));
+    let expected =
+        Segment { sequence: third.acknowledged, acknowledged: third.sequence, ..segment(SERVICE, CLIENT, RST | ACK) };
+    assert_eq!(reset, expected);
+    assert_eq!(lab.connections(), [format!("{CLIENT} > {SERVICE} > - > 10.0.0.10:8080 CLOSE")]);
+    // Over, it is followed by another one, whose SYN does not end it yet.
+    let answer = Segment::of(&lab.sent(&Segment { sequence: 77, ..syn() }.bytes()));
+    assert_eq!(lab.connections().len(), 1);
+    let (sequence, acknowledged) = (answer.acknowledged, answer.sequence + 1);
+    let begun = Segment::of(&lab.sent(&Segment { sequence, acknowledged, ..third }.bytes()));
+    assert_eq!((begun.sequence, begun.flags), (77, SYN));
+    assert_eq!(lab.connections(), [format!("{CLIENT} > {SERVICE} > - > 10.0.0.10:8080 SYN_RECV")]);
+}
+
+/// While as many connections are unanswered as the service says, and not before or after.
+#[test]
+fn it_begins_and_ends_by_itself() {
+    let from = NonZeroU32::new(2).unwrap();
+    let automatic = Service {
+        syn_proxy: SynProxy::Auto { from },
+        ..service(SERVICE, full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)])
+    };
+    let Some(mut lab) = Lab::new(small(), &config(&[automatic])) else { return };
+    let first = |port: u16| Segment { source: ([10, 0, 0, 50], port).into(), ..syn() }.bytes();
+    let is_answered = |lab: &Lab, port| {
+        let flags = Segment::of(&lab.sent(&first(port))).flags;
+        assert!(flags == SYN || flags == SYN | ACK, "{flags:x}");
+        flags == SYN | ACK
+    };
+    assert!(!is_answered(&lab, 1) && !is_answered(&lab, 2));
+    assert!(!is_answered(&lab, 3), "there is no room for it yet");
+    assert!(lab.balancer.expect_syn_proxy().unwrap() && !lab.balancer.expect_syn_proxy().unwrap());
+    assert!(is_answered(&lab, 4));
+    assert_eq!(lab.balancer.services().unwrap()[0].unanswered, 3);
+    // Two come up, and with one left it has ended.
+    for port in [1, 2] {
+        let ack = Segment { source: ([10, 0, 0, 50], port).into(), sequence: 9, ..segment(CLIENT, SERVICE, ACK) };
+        lab.sent(&ack.bytes());
+    }
+    assert_eq!(lab.balancer.services().unwrap()[0].unanswered, 1);
+    assert!(!is_answered(&lab, 5));
+    assert!(is_answered(&lab, 6));
+    // Those that nobody answers are forgotten.
+    lab.later(1000);
+    lab.balancer.sweep_all().unwrap();
+    assert_eq!(lab.balancer.services().unwrap()[0].unanswered, 0);
+    assert!(!is_answered(&lab, 6));
+}
