@@ -461,6 +461,7 @@ fn options_and_outcomes_are_stored_in_a_form_that_stays() {
         inside: Vec::new(),
         host: None,
         label: None,
+        tool: None,
         gate: false,
     };
     let text = r#"{"quick":true,"only":["A"],"cpus":["0-1","2"],"timing":{"phases":{"warm_up":{"secs":0,"nanos":300000000},"window":{"secs":8,"nanos":0},"cool_down":{"secs":0,"nanos":0},"interval":{"secs":1,"nanos":0}},"repeat":{"until":{"level":95.0,"width":"5%","min":3,"max":6}}}}"#;

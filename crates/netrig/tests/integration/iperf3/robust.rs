@@ -244,7 +244,9 @@ fn a_word_that_is_said_again_opens_no_second_stream() {
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     }
     let mut word = [0; 10];
-    (0..3).for_each(|_| drop(streams[0].send(b"9876").unwrap()));
+    for _ in 0..3 {
+        streams[0].send(b"9876").unwrap();
+    }
     assert_eq!(streams[0].recv(&mut word).unwrap(), 4);
     // The test has one stream of two so far.
     control.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
