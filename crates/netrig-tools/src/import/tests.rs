@@ -120,7 +120,7 @@ fn udp() -> Value {
     iperf3(
         "UDP",
         0,
-        json!({
+        &json!({
             "streams": [stream],
             "sum": sum(1.0, 110_000, &lost),
             "sum_sent": sum(1.0, 110_000, &sent),
