@@ -364,6 +364,24 @@ fn refuse(order: &Order) -> WorkerError {
     WorkerError::Failed { what: format!("obey the order '{name}'"), why: why.into() }
 }
 
+/// Says of each connection whether it is one of MPTCP, and how many are not.
+fn tell_mptcp(record: &mut WorkerRecord, connections: &[Connection]) -> Result<(), WorkerError> {
+    let mut plain = 0;
+    for (told, connection) in record.connections.iter_mut().zip(connections) {
+        let what = || format!("ask whether the connection to {} is one of MPTCP", connection.remote);
+        let is_mptcp = socket::is_mptcp(&connection.socket).failing(what)?;
+        plain += usize::from(!is_mptcp);
+        told.mptcp = Some(is_mptcp);
+    }
+    if plain > 0 {
+        let all = record.connections.len();
+        record.notes.push(format!(
+            "MPTCP: {plain} of {all} connections fell back to plain TCP; the other end, or what is between, has none"
+        ));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::pipe;
@@ -413,22 +431,4 @@ mod tests {
             }
         }
     }
-}
-
-/// Says of each connection whether it is one of MPTCP, and how many are not.
-fn tell_mptcp(record: &mut WorkerRecord, connections: &[Connection]) -> Result<(), WorkerError> {
-    let mut plain = 0;
-    for (told, connection) in record.connections.iter_mut().zip(connections) {
-        let what = || format!("ask whether the connection to {} is one of MPTCP", connection.remote);
-        let is_mptcp = socket::is_mptcp(&connection.socket).failing(what)?;
-        plain += usize::from(!is_mptcp);
-        told.mptcp = Some(is_mptcp);
-    }
-    if plain > 0 {
-        let all = record.connections.len();
-        record.notes.push(format!(
-            "MPTCP: {plain} of {all} connections fell back to plain TCP; the other end, or what is between, has none"
-        ));
-    }
-    Ok(())
 }
