@@ -46,7 +46,8 @@ pub fn take(arguments: &[OsString]) -> (Vec<OsString>, StoreRun) {
         match option {
             Some("") => asked.is_asked = true,
             Some(label) if label.starts_with('=') => {
-                asked = StoreRun { is_asked: true, label: Some(label[1..].to_owned()) };
+                let label = Some(label[1..].to_owned()).filter(|label| !label.is_empty());
+                asked = StoreRun { is_asked: true, label };
             }
             _ => rest.push(word.clone()),
         }
@@ -72,6 +73,7 @@ mod tests {
             ("-H a -l 3", "-H a -l 3", (false, None)),
             ("-H a --store-run -l 3", "-H a -l 3", (true, None)),
             ("--store-run=before -c b", "-c b", (true, Some("before"))),
+            ("--store-run= -c b", "-c b", (true, None)),
             ("-H a -- --store-run", "-H a -- --store-run", (false, None)),
             ("--store-runs -H a", "--store-runs -H a", (false, None)),
         ] {

@@ -2,18 +2,35 @@
 //!
 //! The layout is that of dperf's net_stats.c: names with numbers in groups of three digits.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use rig_facts::claim::{Metric, Side, Statistic};
 use rig_facts::record::{ToolRun, ToolTrial};
 
 use super::lines::{number, with_commas};
-use super::{Mistake, Outputs};
+use super::{Mistake, Outputs, check_count};
 use crate::store_run::{ToolTest, tidy};
 
 /// A line that nothing else writes.
 pub fn is_of(line: &str) -> bool {
+    let line = &*without_colours(line);
     is_second(line) || is_total(line) || line.starts_with("pktRx ")
+}
+
+/// Without the sequences that set colours (SGR of ECMA-48): dperf marks errors with them.
+fn without_colours(line: &str) -> Cow<'_, str> {
+    let mut parts = line.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default();
+    if first.len() == line.len() {
+        return line.into();
+    }
+    let mut text = first.to_owned();
+    for part in parts {
+        let end = part.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(part.len());
+        text += part[end..].strip_prefix('m').unwrap_or(part);
+    }
+    text.into()
 }
 
 fn is_second(line: &str) -> bool {
@@ -29,6 +46,8 @@ fn is_total(line: &str) -> bool {
 struct Counts {
     line: usize,
     is_total: bool,
+    /// Since the test began.
+    second: Option<f64>,
     /// Percent of each thread.
     busy: Vec<f64>,
     counters: BTreeMap<String, f64>,
@@ -39,16 +58,20 @@ pub fn read(text: &str) -> Result<Outputs, Mistake> {
     let mut blocks: Vec<Counts> = Vec::new();
     let mut version = Version::default();
     for (at, line) in text.lines().enumerate() {
+        let line = &*without_colours(line);
         let words: Vec<&str> = line.split_whitespace().collect();
         let Some(first) = words.first() else { continue };
         let line_number = at + 1;
         if is_second(line) {
-            let is_over = blocks.last().is_some_and(|last| last.is_total);
+            let second = words.get(1).and_then(|word| with_commas(word));
+            let begins_again = |last: &Counts| last.second.zip(second).is_some_and(|(last, second)| second <= last);
+            let is_over = blocks.last().is_some_and(|last| last.is_total || begins_again(last));
             if is_over {
+                check_count(tests.len())?;
                 tests.push(test(&std::mem::take(&mut blocks), version.take())?);
             }
             let busy = words.iter().skip_while(|word| **word != "cpuUsage").skip(1).filter_map(|word| number(word));
-            blocks.push(Counts { line: line_number, busy: busy.collect(), ..Counts::default() });
+            blocks.push(Counts { line: line_number, second, busy: busy.collect(), ..Counts::default() });
         } else if is_total(line) {
             blocks.push(Counts { line: line_number, is_total: true, ..Counts::default() });
         } else if words.ends_with(&["Test", "Finished"]) {

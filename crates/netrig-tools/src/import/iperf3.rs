@@ -11,9 +11,11 @@ pub fn read(text: &str) -> Result<Outputs, Mistake> {
     let mut outputs = Outputs::default();
     let mut stream = Events::default();
     let mut documents = Deserializer::from_str(text).into_iter::<Value>();
+    let mut lines = LineCount::default();
     let mut from = 0;
     loop {
-        let line = line_of(text, from);
+        let line = lines.at(text, from);
+        outputs.check_count()?;
         let document = match documents.next() {
             None => break,
             Some(Ok(document)) => document,
@@ -48,15 +50,26 @@ pub fn read(text: &str) -> Result<Outputs, Mistake> {
             None => return Err(Mistake::at(line, "expected an event of --json-stream with a name")),
         }
     }
-    stream.finish(&mut outputs, line_of(text, from))?;
+    stream.finish(&mut outputs, lines.at(text, from))?;
     Ok(outputs)
 }
 
-/// The line of the first byte that is not blank, from 1.
-fn line_of(text: &str, from: usize) -> usize {
-    let rest = text.get(from..).unwrap_or_default();
-    let begin = from + (rest.len() - rest.trim_start().len());
-    1 + text.get(..begin).unwrap_or(text).matches('\n').count()
+/// Counts lines from the begin of a text to its end, each once.
+#[derive(Default)]
+struct LineCount {
+    counted_to: usize,
+    breaks: usize,
+}
+
+impl LineCount {
+    /// The line of the first byte that is not blank, from 1. `from` does not go back.
+    fn at(&mut self, text: &str, from: usize) -> usize {
+        let rest = text.get(from..).unwrap_or_default();
+        let begin = from + (rest.len() - rest.trim_start().len());
+        self.breaks += text.get(self.counted_to..begin).unwrap_or_default().matches('\n').count();
+        self.counted_to = begin;
+        1 + self.breaks
+    }
 }
 
 /// A test that comes as events.

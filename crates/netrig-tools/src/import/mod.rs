@@ -28,17 +28,19 @@ pub enum OutputFormat {
     Iperf3,
     Netperf,
     Wrk,
+    Wrk2,
     Dperf,
 }
 
 impl OutputFormat {
-    pub const ALL: [Self; 4] = [Self::Iperf3, Self::Netperf, Self::Wrk, Self::Dperf];
+    pub const ALL: [Self; 5] = [Self::Iperf3, Self::Netperf, Self::Wrk, Self::Wrk2, Self::Dperf];
 
     pub fn name(self) -> &'static str {
         match self {
             Self::Iperf3 => "iperf3",
             Self::Netperf => "netperf",
             Self::Wrk => "wrk",
+            Self::Wrk2 => "wrk2",
             Self::Dperf => "dperf",
         }
     }
@@ -71,6 +73,17 @@ pub struct FailedTest {
 pub struct Outputs {
     pub tests: Vec<ToolTest>,
     pub failed: Vec<FailedTest>,
+}
+
+impl Outputs {
+    fn check_count(&self) -> Result<(), Mistake> {
+        check_count(self.tests.len() + self.failed.len())
+    }
+}
+
+fn check_count(tests: usize) -> Result<(), Mistake> {
+    let too_many = || Mistake::whole(format!("it has more than {MOST_TESTS} tests"));
+    if tests > MOST_TESTS { Err(too_many()) } else { Ok(()) }
 }
 
 /// Why a text is no output that is known.
@@ -111,17 +124,18 @@ pub fn read(text: &str, format: Option<OutputFormat>, test: Option<NetperfTest>)
     if text.trim().is_empty() {
         return Err(Mistake::whole("it is empty"));
     }
+    let asked = format;
     let format = format.or(test.map(|_| OutputFormat::Netperf)).or_else(|| OutputFormat::of(text));
     let outputs = match format {
         Some(OutputFormat::Iperf3) => iperf3::read(text)?,
         Some(OutputFormat::Netperf) => netperf::read(text, test)?,
-        Some(OutputFormat::Wrk) => wrk::read(text)?,
+        Some(OutputFormat::Wrk | OutputFormat::Wrk2) => wrk::read(text, asked)?,
         Some(OutputFormat::Dperf) => dperf::read(text)?,
         None => return Err(unknown(text)),
     };
+    outputs.check_count()?;
     match outputs.tests.len() + outputs.failed.len() {
         0 => Err(Mistake::whole("it has no test that came to its end")),
-        n if n > MOST_TESTS => Err(Mistake::whole(format!("it has more than {MOST_TESTS} tests"))),
         _ => Ok(outputs),
     }
 }
@@ -190,7 +204,7 @@ fn difference(one: &ToolRun, other: &ToolRun) -> Option<String> {
     Some(format!("{what} is {one} in one and {other} in the other"))
 }
 
-/// What fuzzing plays: a text as each format, by itself and twice in a row.
+/// What fuzzing plays: a text as each format, with and without a test that netperf was asked for, and its tests as trials of one run.
 ///
 /// # Panics
 /// Where a figure came out that no figure can be.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rig_facts::claim::Statistic;
 
 use super::lines::number;
-use super::{Mistake, Outputs};
+use super::{Mistake, Outputs, check_count};
 use crate::netperf::selectors::SelectorIndex;
 use crate::netperf::told::{NetperfResult, TestKind, bits};
 use crate::netperf::units::Unit;
@@ -113,11 +113,12 @@ type Selected = BTreeMap<&'static str, String>;
 
 /// `-k`: a name that comes again begins another test.
 fn keys(lines: &[(usize, &str)], test: Option<NetperfTest>) -> Result<Vec<ToolTest>, Mistake> {
-    let mut tests = Vec::new();
+    let mut tests: Vec<ToolTest> = Vec::new();
     let mut banner = (None, None);
     let mut values = Selected::new();
     let mut begin = 1;
     for (at, line) in lines {
+        check_count(tests.len())?;
         if title(line).is_some() {
             if !values.is_empty() {
                 tests.push(selected(&std::mem::take(&mut values), &banner, test, begin)?);
@@ -161,10 +162,11 @@ fn cells(line: &str) -> Vec<&str> {
 
 /// `-o` with its heading; each line below it is a test.
 fn csv(lines: &[(usize, &str)], test: Option<NetperfTest>) -> Result<Vec<ToolTest>, Mistake> {
-    let mut tests = Vec::new();
+    let mut tests: Vec<ToolTest> = Vec::new();
     let mut banner = (None, None);
     let mut heading: Vec<SelectorIndex> = Vec::new();
     for (at, line) in lines {
+        check_count(tests.len())?;
         if title(line).is_some() {
             banner = of_banner(line);
             continue;
@@ -202,6 +204,26 @@ fn unit_of(text: &str) -> Option<Unit> {
     ['g', 'm', 'k', 'b', 'G', 'M', 'K', 'B', 'x', 'u'].into_iter().filter_map(Unit::of).find(|unit| unit.name() == name)
 }
 
+/// What a figure in this unit stands for has to be known.
+fn check_unit(unit: Unit, line: usize) -> Result<(), Mistake> {
+    let why = "10^0bits/s (-f b): netperf writes bytes under this title: use -f m or -f B";
+    if unit == Unit::Bits(0) { Err(Mistake::at(line, why)) } else { Ok(()) }
+}
+
+fn assumed(unit: Unit) -> String {
+    format!("The output does not name its unit; taken for netperf's own choice, {}/s.", unit.name())
+}
+
+/// That the test which the user names is the one that the output tells of.
+fn check_test(test: Option<NetperfTest>, told: TestKind, line: usize) -> Result<(), Mistake> {
+    match test.filter(|test| test.kind() != told) {
+        Some(test) => {
+            Err(Mistake::at(line, format!("--test {}: the output is of another test, {}", test.name(), told.name())))
+        }
+        None => Ok(()),
+    }
+}
+
 /// A test by its selectors.
 fn selected(
     values: &Selected,
@@ -222,6 +244,7 @@ fn selected(
             "the output does not say which test it is of: name it (--test TCP_STREAM), or select PROTOCOL and DIRECTION",
         )
     })?;
+    check_test(test, kind, line)?;
     let unit = match text("THROUGHPUT_UNITS") {
         Some(unit) => unit_of(unit)
             .ok_or_else(|| Mistake::at(line, format!("THROUGHPUT_UNITS is `{}`: no unit of netperf's", tidy(unit))))?,
@@ -229,7 +252,9 @@ fn selected(
         None if kind.direction.is_one_way() => Unit::Bits(6),
         None => Unit::Transactions,
     };
+    check_unit(unit, line)?;
     let throughput = value("THROUGHPUT");
+    let is_assumed = throughput.is_some() && text("THROUGHPUT_UNITS").is_none();
     let of_bytes = if unit.counts_transactions() { Unit::Bits(6) } else { unit };
     let rate = |name: &str| some(name).and_then(|value| bits(of_bytes, value));
     let statistics = [
@@ -253,10 +278,14 @@ fn selected(
         ("remote send buffer", "RSS_SIZE_REQ", " bytes"),
         ("remote receive buffer", "RSR_SIZE_REQ", " bytes"),
         ("local TCP_NODELAY", "LOCAL_NODELAY", ""),
+        ("remote TCP_NODELAY", "REMOTE_NODELAY", ""),
         ("local congestion control", "LOCAL_CONG_CONTROL", ""),
+        ("remote congestion control", "REMOTE_CONG_CONTROL", ""),
     ];
     let setting = |(name, selector, unit): (&str, &str, &str)| {
-        let value = told(selector).filter(|value| value != "0")?;
+        let of_exchange = || !kind.direction.is_one_way() && ["REQUEST_SIZE", "RESPONSE_SIZE"].contains(&selector);
+        let by_default = || (values.contains_key(selector) && of_exchange()).then(|| "1".to_owned());
+        let value = told(selector).or_else(by_default).filter(|value| value != "0")?;
         Some((name.to_owned(), format!("{value}{unit}")))
     };
     let send_size = if kind.direction.transmits { "LOCAL_SEND_SIZE" } else { "REMOTE_SEND_SIZE" };
@@ -271,14 +300,14 @@ fn selected(
         received: [rate("LOCAL_RECV_THROUGHPUT"), rate("REMOTE_RECV_THROUGHPUT")],
         transactions: match unit {
             Unit::Transactions => throughput.or(value("TRANSACTION_RATE")),
-            Unit::Microseconds => some("TRANSACTION_RATE").or(throughput.map(|us| 1e6 / us)),
+            // With -f u the throughput is of bytes there.
             _ => some("TRANSACTION_RATE"),
         },
         cpu: [value("LOCAL_CPU_UTIL"), value("REMOTE_CPU_UTIL")],
         demand: [value("LOCAL_SD"), value("REMOTE_SD")],
         demand_of_transactions: match text("SD_UNITS") {
             Some(unit) => unit.contains("Tran"),
-            None => unit.counts_transactions(),
+            None => unit == Unit::Transactions,
         },
         retransmits: [value("LOCAL_TRANSPORT_RETRANS"), value("REMOTE_TRANSPORT_RETRANS")],
         datagrams: [
@@ -289,7 +318,7 @@ fn selected(
         server: told("DEST_ADDR").or(banner.1.clone()),
         settings: asked.into_iter().filter_map(setting).chain(send_size).collect(),
         machine: machine.collect(),
-        notes: Vec::new(),
+        notes: is_assumed.then(|| assumed(unit)).into_iter().collect(),
     }
     .test(kind);
     let no_result = result.trial.figures.is_empty();
@@ -312,6 +341,7 @@ fn kind<'a>(text: &impl Fn(&str) -> Option<&'a str>, known: Option<NetperfTest>)
 /// The layouts of netperf before the selectors.
 fn classic(lines: &[(usize, &str)], test: Option<NetperfTest>) -> Result<Vec<ToolTest>, Mistake> {
     let begins: Vec<usize> = (0..lines.len()).filter(|at| title(lines[*at].1).is_some()).collect();
+    check_count(begins.len())?;
     if begins.is_empty() {
         return rows(lines, test);
     }
@@ -320,7 +350,7 @@ fn classic(lines: &[(usize, &str)], test: Option<NetperfTest>) -> Result<Vec<Too
     for (begin, end) in begins.iter().copied().zip(ends) {
         let (at, banner) = lines[begin];
         let (of_banner, server) = of_banner(banner);
-        let Some(test) = of_banner else {
+        let Some(told) = of_banner else {
             let why = format!(
                 "`{}` is none of the tests whose text is read ({}): have it written with -o or -k",
                 tidy(title(banner).unwrap_or_default()),
@@ -328,7 +358,8 @@ fn classic(lines: &[(usize, &str)], test: Option<NetperfTest>) -> Result<Vec<Too
             );
             return Err(Mistake::at(at, why));
         };
-        tests.push(titled(&lines[begin..end], test, server)?);
+        check_test(test, told.kind(), at)?;
+        tests.push(titled(&lines[begin..end], told, server)?);
     }
     Ok(tests)
 }
@@ -372,6 +403,7 @@ fn titled(lines: &[(usize, &str)], test: NetperfTest, server: Option<String>) ->
     let unit = unit.ok_or_else(|| {
         Mistake::at(lines[at].0, format!("expected titles of {} above the row, with its unit", test.name()))
     })?;
+    check_unit(unit, lines[at].0)?;
     let next = lines[at + 1..].iter().find(|(_, line)| !line.is_empty());
     let mut result = row(test, unit, lines[at], next.copied(), server)?;
     if no_confidence {
@@ -386,9 +418,10 @@ fn titled(lines: &[(usize, &str)], test: NetperfTest, server: Option<String>) ->
 /// `-P 0`: rows alone, a test after the other.
 fn rows(lines: &[(usize, &str)], test: Option<NetperfTest>) -> Result<Vec<ToolTest>, Mistake> {
     let filled: Vec<(usize, &str)> = lines.iter().copied().filter(|(_, line)| !line.is_empty()).collect();
-    let mut tests = Vec::new();
+    let mut tests: Vec<ToolTest> = Vec::new();
     let mut at = 0;
     while at < filled.len() {
+        check_count(tests.len())?;
         let (line, text) = filled[at];
         let next = filled.get(at + 1).copied();
         let count = numbers(text).len();
@@ -410,11 +443,20 @@ fn rows(lines: &[(usize, &str)], test: Option<NetperfTest>) -> Result<Vec<ToolTe
             }
         };
         let unit = if test.kind().direction.is_one_way() { Unit::Bits(6) } else { Unit::Transactions };
-        tests.push(row(test, unit, (line, text), next, None)?);
+        let mut result = row(test, unit, (line, text), next, None)?;
+        result.trial.notes.push(assumed(unit));
+        tests.push(result);
         let is_one_line = matches!(test, NetperfTest::TcpStream | NetperfTest::TcpMaerts);
         at += if is_one_line { 1 } else { 2 };
     }
     Ok(tests)
+}
+
+/// What rounding of the sixth number can have taken away, bits per second.
+fn half_of_last_digit(text: &str, unit: Unit) -> f64 {
+    let word = text.split_whitespace().nth(5).unwrap_or_default();
+    let digits = word.split_once('.').map_or(0, |(_, digits)| digits.len().min(100));
+    bits(unit, 0.5 * 10_f64.powi(-(digits as i32))).unwrap_or_default()
 }
 
 /// A test's row, and the one below it where it has two.
@@ -483,7 +525,7 @@ fn row(
             // Rows say how many messages of which size there were: whether the unit is the one that was taken for it.
             let carried = row[1] * row[3] * 8.0 / seconds;
             if let Some(sent) = told.sent[0]
-                && (sent - carried).abs() > 0.02 * carried.max(sent) + 10_000.0
+                && (sent - carried).abs() > 0.02 * carried.max(sent) + 10_000.0 + half_of_last_digit(text, unit)
             {
                 return Err(wrong(
                     "a throughput in the unit of the titles, without any in 10^6bits/s, that is the messages' size times their number",

@@ -197,6 +197,24 @@ fn several_objects_and_streams_of_events_are_several_tests() {
 }
 
 #[test]
+fn lines_are_counted_on_and_tests_are_bounded() {
+    let whole = serde_json::to_string_pretty(&tcp()).unwrap();
+    let mistake = read(&format!("{whole}\n\n{whole}\n{{}}"), None, None).unwrap_err();
+    assert_eq!(mistake.line, Some(2 * whole.lines().count() + 2));
+    let failed = "{\"error\": \"no\"}\n".repeat(MOST_TESTS + 1);
+    assert_eq!(read(&failed, None, None).unwrap_err().to_string(), "it has more than 10000 tests");
+}
+
+#[test]
+fn algorithms_of_both_ends_are_settings() {
+    let mut document = tcp();
+    document["end"]["sender_tcp_congestion"] = "cubic".into();
+    document["end"]["receiver_tcp_congestion"] = "bbr".into();
+    let words = one(&document.to_string()).run.words();
+    assert!(words.ends_with("sender's congestion control cubic, receiver's congestion control bbr"), "{words}");
+}
+
+#[test]
 fn failed_tests_say_why() {
     let failed = json!({"start": {"connected": [], "version": "iperf 3.12"}, "intervals": [], "end": {},
         "error": "unable to connect to server: Connection refused"});
@@ -369,6 +387,52 @@ TCP,Send,12.00,GBytes/s,13.00,10.00,\"netperf -t omni, -o\"
     assert_eq!(read(unnamed, None, Some(NetperfTest::TcpStream)).unwrap().tests[0].run.test, "tcp-stream");
 }
 
+#[test]
+fn units_of_netperf_are_those_that_it_counts_in() {
+    for text in [STREAM.replace("10^6bits/sec", "10^0bits/sec"), KEYS.replace("Trans/s", "10^0bits/s")] {
+        let mistake = read(&text, None, None).unwrap_err().to_string();
+        assert!(mistake.contains("netperf writes bytes under this title: use -f m or -f B"), "{mistake}");
+    }
+    let without = |text: &str, name: &str| -> String {
+        text.lines().filter(|line| !line.starts_with(name)).map(|line| format!("{line}\n")).collect()
+    };
+    // With -f u netperf counts bytes.
+    let of_time = without(&KEYS.replace("Trans/s", "Usec/s"), "SD_UNITS");
+    let test = one(&of_time);
+    lacks(&test, Side::Local, Metric::Transactions);
+    has(&test, Side::Local, Metric::ServiceDemand, 50.0);
+    has(&one(&format!("{of_time}TRANSACTION_RATE=7.000\n")), Side::Local, Metric::Transactions, 7.0);
+    // What is taken for granted is told.
+    let test = one(&without(KEYS, "THROUGHPUT_UNITS"));
+    has(&test, Side::Local, Metric::Transactions, 20_000.0);
+    assert!(test.trial.notes[0].ends_with("netperf's own choice, Trans/s."), "{:?}", test.trial.notes);
+    assert!(one(&untitled(UDP, 2)).trial.notes[0].ends_with("netperf's own choice, 10^6bits/s."));
+    assert!(one(KEYS).trial.notes.is_empty());
+    // 0.01 of 2^30 bytes is all that two digits tell of 10 MB/s.
+    let coarse = UDP.replace("10^6bits/sec", "GBytes  /s").replace("80.00", "0.01").replace("72.00", "0.01");
+    has(&one(&coarse), Side::Sender, Metric::Throughput, 0.01 * 8.0 * 1024_f64.powi(3));
+}
+
+#[test]
+fn a_test_that_is_not_the_outputs_is_refused() {
+    for (text, line) in [(STREAM, 1), (UDP, 1), (KEYS, 1)] {
+        let mistake = read(text, None, Some(NetperfTest::TcpCrr)).unwrap_err();
+        assert_eq!(mistake.line, Some(line));
+        assert!(mistake.why.starts_with("--test TCP_CRR: the output is of another test"), "{mistake}");
+    }
+    assert!(read(RR, None, Some(NetperfTest::TcpRr)).is_ok());
+    assert!(read(KEYS, None, Some(NetperfTest::TcpRr)).is_ok());
+}
+
+#[test]
+fn sizes_that_nobody_asked_for_are_1() {
+    let text = KEYS.replace("REQUEST_SIZE=100", "REQUEST_SIZE=-1").replace("RESPONSE_SIZE=1000", "RESPONSE_SIZE=-1");
+    assert_eq!(one(&text).run.words(), "tcp-rr, request 1 bytes, response 1 bytes");
+    let ends = format!("{KEYS}REMOTE_NODELAY=1\nREMOTE_CONG_CONTROL=bbr\n");
+    let words = one(&ends).run.words();
+    assert!(words.ends_with("remote TCP_NODELAY 1, remote congestion control bbr"), "{words}");
+}
+
 const WRK: &str = "\
 Running 2s test @ http://127.0.0.1:8099/
   1 threads and 2 connections
@@ -444,8 +508,30 @@ fn wrk_and_wrk2_tell_rates_and_latencies() {
     // Nothing was answered.
     let silent = WRK
         .replace("2.05ms    2.71ms  31.97ms   89.99%", "0.00us    0.00us   0.00us    -nan%")
+        .replace("0.99ms", "0.00us")
+        .replace("2573 requests", "0 requests")
         .replace("1285.71", "0.00");
-    lacks(&one(&silent), Side::Local, Metric::Handshake(Statistic::Mean));
+    let silent = one(&silent);
+    for statistic in [Statistic::Mean, Statistic::Max, Statistic::P50] {
+        lacks(&silent, Side::Local, Metric::Latency(statistic));
+    }
+    assert!(silent.trial.notes.contains(&"Nothing was answered.".to_owned()));
+}
+
+#[test]
+fn wrk_and_wrk2_are_told_apart() {
+    let as_tool = |text: &str, tool| read(text, Some(tool), None).map(|outputs| outputs.tests[0].run.tool.clone());
+    // Without --latency its calibration tells it, and of a short test nothing does.
+    let calibrated: String =
+        WRK2.lines().filter(|line| !line.contains("Distribution")).map(|line| format!("{line}\n")).collect();
+    assert_eq!(one(&calibrated).run.tool, "wrk2");
+    let short = calibrated.replace("  Thread calibration: mean lat.: 9747 usec, rate sampling interval: 21 msec\n", "");
+    assert_eq!(one(&short).run.tool, "wrk");
+    assert_eq!(as_tool(&short, OutputFormat::Wrk2).unwrap(), "wrk2");
+    let mistake = as_tool(&calibrated, OutputFormat::Wrk).unwrap_err().to_string();
+    assert_eq!(mistake, "line 3: --tool wrk: only wrk2 writes this");
+    let mistake = as_tool(WRK, OutputFormat::Wrk2).unwrap_err().to_string();
+    assert_eq!(mistake, "line 6: --tool wrk2: only wrk writes this");
 }
 
 fn dperf_second(number: u32, opened: &str) -> String {
@@ -485,6 +571,16 @@ fn dperfs_rates_are_those_of_the_middle_second() {
     assert!(broken_off.trial.notes.iter().any(|note| note.contains("broken off")));
     let damaged = seconds.replacen("599,000", "many", 1);
     assert_eq!(read(&damaged, None, None).unwrap_err().to_string(), "line 2: expected a number behind `pktTx`");
+}
+
+#[test]
+fn seconds_that_begin_again_are_another_test() {
+    let test = |opened: &str| dperf_second(0, opened) + &dperf_second(1, opened);
+    let tests = read(&format!("{}{}", test("100"), test("200")), None, None).unwrap().tests;
+    assert_eq!(tests.len(), 2);
+    has(&tests[1], Side::Local, Metric::Connections, 200.0);
+    let coloured = test("100").replace("skErr   2", "\u{1b}[31mskErr   2\u{1b}[0m");
+    assert_eq!(one(&coloured), one(&test("100")));
 }
 
 #[test]

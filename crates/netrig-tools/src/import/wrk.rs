@@ -7,7 +7,7 @@ use rig_facts::claim::{Metric, Side, Statistic};
 use rig_facts::record::{ToolRun, ToolTrial};
 
 use super::lines::{number, with_unit};
-use super::{Mistake, Outputs};
+use super::{Mistake, OutputFormat, Outputs, check_count};
 use crate::store_run::{ToolTest, tidy};
 
 /// In microseconds.
@@ -27,14 +27,17 @@ pub fn is_begin(line: &str) -> bool {
     line.starts_with("Running ") && line.contains(" test @ ")
 }
 
-pub fn read(text: &str) -> Result<Outputs, Mistake> {
+/// `asked` is the tool that the user names.
+pub fn read(text: &str, asked: Option<OutputFormat>) -> Result<Outputs, Mistake> {
     let lines: Vec<(usize, &str)> = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim_end())).collect();
     let begins: Vec<usize> = (0..lines.len()).filter(|at| is_begin(lines[*at].1)).collect();
     if begins.is_empty() {
         return Err(Mistake::at(1, "expected `Running ... test @ URL`, wrk's first line"));
     }
+    check_count(begins.len())?;
     let ends = begins.iter().skip(1).copied().chain([lines.len()]);
-    let tests = begins.iter().zip(ends).map(|(begin, end)| test(&lines[*begin..end])).collect::<Result<_, _>>()?;
+    let tests =
+        begins.iter().zip(ends).map(|(begin, end)| test(&lines[*begin..end], asked)).collect::<Result<_, _>>()?;
     Ok(Outputs { tests, failed: Vec::new() })
 }
 
@@ -49,6 +52,11 @@ const PERCENTILES: [(&str, Statistic); 7] = [
     ("100.0", Statistic::Max),
 ];
 
+/// In microseconds.
+fn time(text: &str) -> Option<f64> {
+    with_unit(text, &TIMES)
+}
+
 fn percentile(word: &str) -> Option<Statistic> {
     let number = word.strip_suffix('%')?;
     // wrk2 writes 99.900%.
@@ -56,12 +64,12 @@ fn percentile(word: &str) -> Option<Statistic> {
     PERCENTILES.iter().find(|(name, _)| *name == number).map(|(_, statistic)| *statistic)
 }
 
-fn test(lines: &[(usize, &str)]) -> Result<ToolTest, Mistake> {
+fn test(lines: &[(usize, &str)], asked: Option<OutputFormat>) -> Result<ToolTest, Mistake> {
     let (begin, first) = lines[0];
     let (duration, url) =
         first["Running ".len()..].split_once(" test @ ").ok_or_else(|| Mistake::at(begin, "expected a URL"))?;
     let mut run = ToolRun {
-        tool: "wrk".to_owned(),
+        tool: asked.unwrap_or(OutputFormat::Wrk).name().to_owned(),
         test: "http".to_owned(),
         server: Some(tidy(url)),
         settings: vec![("time".to_owned(), tidy(duration))],
@@ -70,6 +78,13 @@ fn test(lines: &[(usize, &str)]) -> Result<ToolTest, Mistake> {
     let mut trial = ToolTrial::default();
     let mut distribution = None;
     let wrong = |line: usize, what: &str| Mistake::at(line, format!("expected {what}"));
+    let is_of = |run: &mut ToolRun, tool: OutputFormat, line: usize| {
+        run.tool = tool.name().to_owned();
+        match asked.filter(|asked| *asked != tool) {
+            Some(asked) => Err(Mistake::at(line, format!("--tool {}: only {} writes this", asked.name(), tool.name()))),
+            None => Ok(()),
+        }
+    };
     for &(at, line) in &lines[1..] {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {
@@ -78,25 +93,26 @@ fn test(lines: &[(usize, &str)]) -> Result<ToolTest, Mistake> {
                 run.settings.push(("connections".to_owned(), tidy(connections)));
             }
             ["Latency", mean, _, most, _] if line.starts_with("    Latency ") => {
-                // wrk writes nan where nothing was answered.
-                trial.add(Side::Local, Metric::Latency(Statistic::Mean), with_unit(mean, &TIMES));
-                trial.add(Side::Local, Metric::Latency(Statistic::Max), with_unit(most, &TIMES));
+                // Where nothing was answered wrk writes nan or 0.
+                trial.add(Side::Local, Metric::Latency(Statistic::Mean), time(mean).filter(|us| *us > 0.0));
+                trial.add(Side::Local, Metric::Latency(Statistic::Max), time(most).filter(|us| *us > 0.0));
             }
+            ["Thread", "calibration:", ..] => is_of(&mut run, OutputFormat::Wrk2, at)?,
             ["Latency", "Distribution", rest @ ..] => {
-                if rest.first() == Some(&"(HdrHistogram") {
-                    run.tool = "wrk2".to_owned();
-                }
+                let is_wrk2 = rest.first() == Some(&"(HdrHistogram");
+                is_of(&mut run, if is_wrk2 { OutputFormat::Wrk2 } else { OutputFormat::Wrk }, at)?;
                 distribution = Some(!rest.contains(&"Uncorrected"));
             }
             ["Detailed", "Percentile", ..] => distribution = None,
             [percent, value] if distribution == Some(true) && percent.ends_with('%') => {
-                let value = with_unit(value, &TIMES).ok_or_else(|| wrong(at, "a time, as 1.27ms"))?;
-                if let Some(statistic) = percentile(percent) {
+                let value = time(value).ok_or_else(|| wrong(at, "a time, as 1.27ms"))?;
+                if let Some(statistic) = percentile(percent).filter(|_| value > 0.0) {
                     trial.add(Side::Local, Metric::Latency(statistic), value);
                 }
             }
             [count, "requests", "in", span, read, "read"] => {
-                let span = with_unit(span.trim_end_matches(','), &TIMES);
+                distribution = None;
+                let span = time(span.trim_end_matches(','));
                 trial.seconds = Some(span.ok_or_else(|| wrong(at, "`N requests in 2.00s, 1.87MB read`"))? / 1e6);
                 if number(count) == Some(0.0) {
                     trial.notes.push("Nothing was answered.".to_owned());

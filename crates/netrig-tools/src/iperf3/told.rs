@@ -45,7 +45,7 @@ pub fn test_of(document: &Value) -> Result<ToolTest, String> {
             (protocol, suffix) => format!("{protocol}-stream{suffix}"),
         },
         server: host.as_str().map(tidy),
-        settings: settings(start, asked),
+        settings: settings(start, asked, end),
         machine: start["system_info"].as_str().map(|system| ("System".to_owned(), tidy(system))).into_iter().collect(),
     };
     let mut trial = ToolTrial::default();
@@ -61,7 +61,7 @@ pub fn test_of(document: &Value) -> Result<ToolTest, String> {
     Ok(ToolTest { run, trial })
 }
 
-fn settings(start: &Value, asked: &Value) -> Vec<(String, String)> {
+fn settings(start: &Value, asked: &Value, end: &Value) -> Vec<(String, String)> {
     // What is not asked for is 0 there.
     let names = [
         ("num_streams", "streams", ""),
@@ -86,7 +86,16 @@ fn settings(start: &Value, asked: &Value) -> Vec<(String, String)> {
         let value = start[member].as_f64().filter(|value| *value != 0.0)?;
         Some((name.to_owned(), format!("{value}{unit}")))
     };
-    own.chain(sockets.into_iter().filter_map(of_start)).collect()
+    let algorithms = [
+        ("sender_tcp_congestion", "sender's congestion control"),
+        ("receiver_tcp_congestion", "receiver's congestion control"),
+    ];
+    let of_end = |(member, name): (&str, &str)| {
+        let algorithm = end[member].as_str().map(tidy).filter(|algorithm| !algorithm.is_empty())?;
+        Some((name.to_owned(), algorithm))
+    };
+    let own = own.chain(sockets.into_iter().filter_map(of_start));
+    own.chain(algorithms.into_iter().filter_map(of_end)).collect()
 }
 
 /// The figures of one direction. The sums of both directions have names of their own.

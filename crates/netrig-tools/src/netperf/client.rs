@@ -66,13 +66,17 @@ pub fn run(options: &Options, cancel: &Cancel, keeps: bool) -> Result<Vec<ToolTe
     while rounds.goes_on(options.confidence.as_ref()) {
         let round = test.iterate()?;
         rounds.add(round.iteration);
-        if keeps {
+        // Stopped behind it, an iteration is whole.
+        let is_cut_short = cancel.is_cancelled();
+        if keeps && is_cut_short {
+            streams::tell("netperf: a test that was stopped is not stored");
+        } else if keeps {
             let mut own = Rounds::default();
             own.add(round.iteration);
             told.push(of_figures(&test.figures(&own, round.clone())));
         }
         last = Some(round);
-        if cancel.is_cancelled() {
+        if is_cut_short {
             break;
         }
     }

@@ -110,14 +110,9 @@ pub fn execute_netperf(arguments: &[OsString], keeper: &mut dyn RunKeeper) -> Re
                 keeper.prepare(store_run.label.as_deref()).map_err(not_stored)?;
             }
             let cancel = Cancel::on_stop_signal().or_exit(Exit::Failed)?;
-            let mut tests = client::run(&options, &cancel, store_run.is_asked)?;
+            let tests = client::run(&options, &cancel, store_run.is_asked)?;
             if !store_run.is_asked {
                 return Ok(Exit::Done);
-            }
-            if cancel.is_cancelled() {
-                // The last one is not whole.
-                tests.pop();
-                streams::tell("netperf: a test that was stopped is not stored");
             }
             if !tests.is_empty() {
                 keeper.keep(tests).map_err(not_stored)?;

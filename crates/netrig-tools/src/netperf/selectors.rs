@@ -1,5 +1,8 @@
 //! The selectors of `-o`, `-k` and `-O`, in netperf's order.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use rig_stats::histogram::Histogram;
 
 use super::figures::{EndFigures, Figures};
@@ -12,6 +15,17 @@ type Selector = (&'static str, &'static [&'static str], fn(&Figures<'_>) -> Stri
 /// The most lines that a heading has.
 pub const HEADING_LINES: usize = 4;
 
+/// Places in the table by names and whole headings, in lower case.
+static BY_NAME: LazyLock<HashMap<String, usize>> = LazyLock::new(|| {
+    let mut places = HashMap::new();
+    for (at, (name, heading, _)) in SELECTORS.iter().enumerate() {
+        for text in [(*name).to_owned(), heading.join(" ")] {
+            places.entry(text.to_ascii_lowercase()).or_insert(at);
+        }
+    }
+    places
+});
+
 /// Stands for a word that is no selector.
 const UNKNOWN: usize = 0;
 
@@ -22,10 +36,7 @@ pub struct SelectorIndex(usize);
 impl SelectorIndex {
     /// By its name or its whole heading, in any case; `None` for what is neither.
     pub fn of(text: &str) -> Option<Self> {
-        let named = |(name, heading, _): &Selector| {
-            name.eq_ignore_ascii_case(text) || heading.join(" ").eq_ignore_ascii_case(text)
-        };
-        SELECTORS.iter().position(named).map(Self)
+        BY_NAME.get(&text.to_ascii_lowercase()).copied().map(Self)
     }
 
     /// All from one to another, by their names.

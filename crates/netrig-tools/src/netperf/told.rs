@@ -8,7 +8,7 @@ use super::VERSION;
 use super::figures::{EndFigures, Figures};
 use super::units::Unit;
 use super::values::{Direction, Transport};
-use crate::store_run::ToolTest;
+use crate::store_run::{ToolTest, tidy};
 
 const TOOL: &str = "netperf";
 
@@ -22,7 +22,7 @@ pub struct TestKind {
 
 impl TestKind {
     /// As netrig's own tests of the kind are called.
-    fn name(self) -> String {
+    pub fn name(self) -> String {
         let transport = self.transport.word().to_ascii_lowercase();
         let what = match (self.direction.transmits, self.direction.receives) {
             (true, true) if self.connects => "crr",
@@ -124,6 +124,11 @@ pub fn of_figures(f: &Figures<'_>) -> ToolTest {
         bytes.filter(|bytes| *bytes > 0).map(|bytes| (name.to_owned(), format!("{bytes} bytes")))
     };
     let own = |text: &str, is: bool| is.then(|| (text.to_owned(), "1".to_owned()));
+    let control = |name: &str, end: &EndFigures| {
+        let algorithm = tidy(&end.congestion_control);
+        let is_known = !["", "0", "-1", "Deprecated"].contains(&algorithm.as_str());
+        is_known.then(|| (name.to_owned(), algorithm))
+    };
     let asked = |bytes: Option<u32>| bytes.map(i64::from);
     let sender = if transmits { &f.local } else { &f.remote };
     let settings = [
@@ -134,8 +139,11 @@ pub fn of_figures(f: &Figures<'_>) -> ToolTest {
         size("local receive buffer", asked(options.buffer.local.receive)),
         size("remote send buffer", asked(options.buffer.remote.send)),
         size("remote receive buffer", asked(options.buffer.remote.receive)),
-        own("local TCP_NODELAY", options.no_delay),
-        options.congestion_control.local.clone().map(|name| ("local congestion control".to_owned(), name)),
+        own("local TCP_NODELAY", f.local.no_delay),
+        own("remote TCP_NODELAY", f.remote.no_delay),
+        control("local congestion control", &f.local),
+        control("remote congestion control", &f.remote),
+        size("MSS", Some(f.segment_size)),
         size("send size", Some(sender.send_size).filter(|_| is_one_way)),
     ];
     let told = NetperfResult {

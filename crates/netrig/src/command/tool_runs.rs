@@ -48,7 +48,7 @@ impl RunKeeper for StoreKeeper {
         let first = tests.next().context("there is no test").or_exit(Exit::Failed)?;
         let trials: Vec<ToolTrial> = [first.trial].into_iter().chain(tests.map(|test| test.trial)).collect();
         let span = Span { started_unix_ms: self.started_unix_ms, ended_unix_ms: Timestamp::now().as_millisecond() };
-        let id = write(store, first.run, trials, &self.environment, self.label.as_ref(), span)?;
+        let id = write(store, &first.run, trials, &self.environment, self.label.as_ref(), span)?;
         note(format_args!("Stored as run {id}: netrig report {id}"));
         Ok(())
     }
@@ -64,7 +64,7 @@ struct Span {
 /// Stores a run as a whole.
 fn write(
     store: &mut Store,
-    tool: ToolRun,
+    tool: &ToolRun,
     trials: Vec<ToolTrial>,
     environment: &Environment,
     label: Option<&Label>,
@@ -100,13 +100,24 @@ fn write(
         started_unix_ms: span.started_unix_ms,
     };
     let id = store.begin_run(&new).or_exit(Exit::Failed)?;
-    for (ordinal, trial) in (1..).zip(trials) {
-        store.add_trial(id, &record(&tool.test, ordinal, trial, span.started_unix_ms)).or_exit(Exit::Failed)?;
+    if let Err(failure) = fill(store, id, &tool.test, trials, span) {
+        // A run with some of its trials would look like one that goes on. What fails here too has the same reason.
+        let end = RunEnd::Failed { reason: "its trials could not be stored".to_owned() };
+        let _ = store.finish_run(id, &end, None, span.ended_unix_ms).and_then(|()| store.delete(id).map(drop));
+        return Err(failure);
     }
-    let settled = [ScenarioCertainty { scenario: tool.test, trials: planned, outcome: RepetitionEnd::Fixed }];
-    let goals = serde_json::to_value(settled).context("describe the run").or_exit(Exit::Failed)?;
-    store.finish_run(id, &RunEnd::Complete, Some(&goals), span.ended_unix_ms).or_exit(Exit::Failed)?;
     Ok(id)
+}
+
+/// Stores the trials of a run that was begun, and ends it.
+fn fill(store: &mut Store, id: RunId, test: &str, trials: Vec<ToolTrial>, span: Span) -> Result<(), Failure> {
+    let planned = u32::try_from(trials.len()).context("count the trials").or_exit(Exit::Failed)?;
+    for (ordinal, trial) in (1..).zip(trials) {
+        store.add_trial(id, &record(test, ordinal, trial, span.started_unix_ms)).or_exit(Exit::Failed)?;
+    }
+    let settled = [ScenarioCertainty { scenario: test.to_owned(), trials: planned, outcome: RepetitionEnd::Fixed }];
+    let goals = serde_json::to_value(settled).context("describe the run").or_exit(Exit::Failed)?;
+    store.finish_run(id, &RunEnd::Complete, Some(&goals), span.ended_unix_ms).or_exit(Exit::Failed)
 }
 
 fn record(scenario: &str, ordinal: u32, trial: ToolTrial, started_unix_ms: i64) -> TrialRecord {
@@ -163,7 +174,8 @@ impl ToolName {
         match self {
             Self::Iperf3 => OutputFormat::Iperf3,
             Self::Netperf => OutputFormat::Netperf,
-            Self::Wrk | Self::Wrk2 => OutputFormat::Wrk,
+            Self::Wrk => OutputFormat::Wrk,
+            Self::Wrk2 => OutputFormat::Wrk2,
             Self::Dperf => OutputFormat::Dperf,
         }
     }
@@ -219,7 +231,7 @@ pub fn import(args: &ImportArgs) -> Result<Exit, Failure> {
     let span = Span { started_unix_ms, ended_unix_ms: started_unix_ms.saturating_add(took_ms) };
     let mut store = Store::open(&path_of(&args.store)?).or_exit(Exit::Failed)?;
     let (words, count) = (format!("{tool}"), trials.len());
-    let id = write(&mut store, tool, trials, &Environment::default(), args.label.as_ref(), span)?;
+    let id = write(&mut store, &tool, trials, &Environment::default(), args.label.as_ref(), span)?;
     let trials = counted(count, "trial", "trials");
     print(&format!(
         "Imported {words}, {trials}, as run {id}: {}\n",

@@ -125,6 +125,8 @@ fn iterations_of_netperf_are_trials() {
         assert!(figure(&imported, "local", "latency_p99")["mean"].as_f64().unwrap() > 0.0);
         let comparison = data(home, &["compare", "own", "keys", "--metrics", "transactions"]);
         assert_eq!(comparison["figures"].as_array().unwrap().len(), 1);
+        let differences = comparison["differences"].to_string();
+        assert!(comparison["differences"].is_array() && !differences.contains("Asked for"), "{differences}");
     });
 }
 

@@ -366,12 +366,19 @@ fn refuse(order: &Order) -> WorkerError {
 
 /// Says of each connection whether it is one of MPTCP, and how many are not.
 fn tell_mptcp(record: &mut WorkerRecord, connections: &[Connection]) -> Result<(), WorkerError> {
-    let mut plain = 0;
+    let (mut plain, mut unknown) = (0, 0);
     for (told, connection) in record.connections.iter_mut().zip(connections) {
         let what = || format!("ask whether the connection to {} is one of MPTCP", connection.remote);
         let is_mptcp = socket::is_mptcp(&connection.socket).failing(what)?;
-        plain += usize::from(!is_mptcp);
-        told.mptcp = Some(is_mptcp);
+        plain += usize::from(is_mptcp == Some(false));
+        unknown += usize::from(is_mptcp.is_none());
+        told.mptcp = is_mptcp;
+    }
+    if unknown > 0 {
+        record.notes.push(
+            "MPTCP: whether connections fell back to plain TCP is not known, this kernel does not tell (Linux 5.16 does)"
+                .to_owned(),
+        );
     }
     if plain > 0 {
         let all = record.connections.len();

@@ -133,7 +133,14 @@ fn message(load: &LoadFile) -> Result<u32, LoadError> {
 
 /// What its sockets are told.
 fn options(load: &LoadFile) -> Result<SocketOptions, LoadError> {
-    let busy_poll_us = value(&load.busy_poll).map(|span| span.0.as_micros());
+    let busy_poll = value(&load.busy_poll).map(|span| span.0);
+    if busy_poll.is_some_and(|span| !span.subsec_nanos().is_multiple_of(1000)) {
+        return error(
+            &["busy_poll"],
+            "'busy_poll' is not whole microseconds",
+            "write for instance busy_poll = \"50us\"",
+        );
+    }
     Ok(SocketOptions {
         dscp: value(&load.dscp).map(|DscpFile(dscp)| dscp),
         mss: bytes("mss", &load.mss)?,
@@ -141,7 +148,7 @@ fn options(load: &LoadFile) -> Result<SocketOptions, LoadError> {
         priority: value(&load.priority),
         not_sent_low_water: bytes("not_sent_low_water", &load.not_sent_low_water)?,
         // What is more is out of range, too.
-        busy_poll_us: busy_poll_us.map(|us| u32::try_from(us).unwrap_or(u32::MAX)),
+        busy_poll_us: busy_poll.map(|span| u32::try_from(span.as_micros()).unwrap_or(u32::MAX)),
         mptcp: value(&load.mptcp).unwrap_or(false),
     })
 }

@@ -433,6 +433,7 @@ fn sockets_of_a_load_have_options() {
         ("tcp-rr", "ttl = 0", "hop limit"),
         ("tcp-rr", "mss = \"87\"", "the MSS"),
         ("tcp-rr", "busy_poll = \"1s\"", "busy polling"),
+        ("tcp-rr", "busy_poll = \"1500ns\"", "whole microseconds"),
         ("tcp-rr", "not_sent_low_water = \"1k\"", "'not_sent_low_water'"),
         ("udp-rr", "mptcp = true", "'mptcp'"),
         ("tcp-crr", "mptcp = true", "'mptcp'"),

@@ -39,12 +39,35 @@ fn lacking(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), why)
 }
 
-/// Whether a connection is one of MPTCP; false where either end, or what is between them, had it fall back to plain TCP (MPTCP_INFO,
-/// Linux 5.16).
+/// Whether a connection is one of MPTCP; false where either end, or what is between them, had it fall back to plain TCP (MPTCP_INFO).
+/// `None` where the kernel does not tell, which is before Linux 5.16.
 ///
 /// # Errors
-/// Where the kernel does not tell.
-pub fn is_mptcp(socket: impl AsFd) -> io::Result<bool> {
+/// Of getsockopt.
+pub fn is_mptcp(socket: impl AsFd) -> io::Result<Option<bool>> {
+    match info(socket) {
+        Ok(info) => Ok(Some(info.flags & FLAG_FALLBACK == 0)),
+        Err(error) => without_info(error, has_info),
+    }
+}
+
+/// What an answer without MPTCP_INFO says. What has fallen back has the options of TCP alone: it answers as IPv6 (ENOPROTOOPT) or IPv4
+/// (EOPNOTSUPP) does, and the latter is what an older kernel says of every MPTCP socket.
+fn without_info(error: io::Error, has_info: impl FnOnce() -> bool) -> io::Result<Option<bool>> {
+    match error.raw_os_error() {
+        Some(libc::ENOPROTOOPT) => Ok(Some(false)),
+        Some(libc::EOPNOTSUPP) => Ok(has_info().then_some(false)),
+        _ => Err(error),
+    }
+}
+
+/// Whether this kernel tells of its MPTCP sockets; without any there is nothing that it could hide.
+fn has_info() -> bool {
+    let Ok(socket) = mptcp_socket(Domain::IPV4) else { return true };
+    info(&socket).err().and_then(|error| error.raw_os_error()) != Some(libc::EOPNOTSUPP)
+}
+
+fn info(socket: impl AsFd) -> io::Result<MptcpInfo> {
     let mut info = MaybeUninit::<MptcpInfo>::zeroed();
     let mut length = size_of::<MptcpInfo>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `length` bytes, the size of the struct; every bit pattern of it is valid, and
@@ -54,16 +77,10 @@ pub fn is_mptcp(socket: impl AsFd) -> io::Result<bool> {
         libc::getsockopt(socket.as_fd().as_raw_fd(), SOL_MPTCP, MPTCP_INFO, pointer, &raw mut length)
     };
     if result != 0 {
-        let error = io::Error::last_os_error();
-        return match error.raw_os_error() {
-            // What has fallen back has the options of TCP alone.
-            Some(libc::ENOPROTOOPT | libc::EOPNOTSUPP) => Ok(false),
-            _ => Err(error),
-        };
+        return Err(io::Error::last_os_error());
     }
     // SAFETY: a struct of integers, zeroed above and then filled in by the kernel.
-    let info = unsafe { info.assume_init() };
-    Ok(info.flags & FLAG_FALLBACK == 0)
+    Ok(unsafe { info.assume_init() })
 }
 
 /// Whether this network namespace has MPTCP.
@@ -83,7 +100,7 @@ mod tests {
     fn a_connection_tells_whether_it_is_one_of_mptcp() {
         let plain = TcpListener::bind("127.0.0.1:0").unwrap();
         let of_tcp = TcpStream::connect(plain.local_addr().unwrap()).unwrap();
-        assert!(!is_mptcp(&of_tcp).unwrap());
+        assert_eq!(is_mptcp(&of_tcp).unwrap(), Some(false));
         if !has_mptcp() {
             assert!(mptcp_socket(Domain::IPV4).unwrap_err().to_string().contains("MPTCP"));
             return;
@@ -107,9 +124,18 @@ mod tests {
             accepted.read_exact(&mut [0; 1]).unwrap();
             accepted.write_all(b"y").unwrap();
             socket.read_exact(&mut [0; 1]).unwrap();
-            assert_eq!(is_mptcp(&socket).unwrap(), is_multipath);
-            assert_eq!(is_mptcp(&accepted).unwrap(), is_multipath);
+            assert_eq!(is_mptcp(&socket).unwrap(), Some(is_multipath));
+            assert_eq!(is_mptcp(&accepted).unwrap(), Some(is_multipath));
         }
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_tell_is_not_one_that_fell_back() {
+        let said = |errno, has_info| without_info(io::Error::from_raw_os_error(errno), || has_info);
+        assert_eq!(said(libc::EOPNOTSUPP, false).unwrap(), None);
+        assert_eq!(said(libc::EOPNOTSUPP, true).unwrap(), Some(false));
+        assert_eq!(said(libc::ENOPROTOOPT, false).unwrap(), Some(false));
+        assert_eq!(said(libc::EBADF, true).unwrap_err().raw_os_error(), Some(libc::EBADF));
     }
 
     #[test]

@@ -81,11 +81,16 @@ impl Conditions {
                 (Some(own), _) => other.ends.as_ref() == Some(own),
                 // Of machines that nobody knows nothing says that they are one.
                 (None, Some(own)) => {
-                    other.tool.as_ref() == Some(own) && (self.environment.is_known() || !own.machine.is_empty())
+                    other.tool.as_ref() == Some(own) && (self.environment.is_known() || tells_machine(&own.machine))
                 }
                 (None, None) => self.scenario(scenario).is_some_and(|own| other.scenario(scenario) == Some(own)),
             }
     }
+}
+
+/// Whether an output says which machine it is of: the name of an operating system alone is that of many.
+fn tells_machine(machine: &[(String, String)]) -> bool {
+    machine.iter().any(|(name, value)| name != "System" || value.split_whitespace().nth(1).is_some())
 }
 
 /// The environment without the load average, which is noise and no setting, and without the commit: the build tells whether the
@@ -414,4 +419,18 @@ pub(super) fn of_both(old: &ScenarioData, new: &ScenarioData) -> Vec<Doubt> {
     let both = flagged(old, new).filter(|(_, before, after)| before.trials > 0 && after.trials > 0);
     both.map(|(flag, before, after)| Doubt { scenario: old.id.clone(), flag: flag.to_owned(), old: before, new: after })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_an_operating_system_is_no_machine() {
+        let of = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
+        assert!(!tells_machine(&[]));
+        assert!(!tells_machine(&of("System", "Linux")));
+        assert!(tells_machine(&of("System", "Linux box 6.1.0 #1 SMP x86_64")));
+        assert!(tells_machine(&of("CPU", "EPYC")));
+    }
 }

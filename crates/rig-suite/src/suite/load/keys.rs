@@ -130,12 +130,13 @@ load_file! {
     /// TTL or hop limit of what both ends send; the kernel's own by default.
     #[schemars(range(min = 1, max = 255))]
     ttl: u32 => SOCKETS;
-    /// SO_PRIORITY at both ends, for queueing disciplines; the kernel's own by default.
+    /// SO_PRIORITY at both ends, for queueing disciplines, above 6 with CAP_NET_ADMIN; the kernel's own by default.
     priority: u32 => SOCKETS;
     /// SO_BUSY_POLL at both ends, up to 100ms; net.core.busy_read by default.
     #[schemars(example = "50us")]
     busy_poll: Span => SOCKETS;
     /// TCP_MAXSEG at both ends, 88 to 32767; the kernel's own by default.
+    #[schemars(example = "1400")]
     mss: Bytes => TCP;
     /// Multipath TCP, which falls back to plain TCP where the other end has none; false by default.
     mptcp: bool => &[TcpStream, TcpMaerts, TcpRr];
