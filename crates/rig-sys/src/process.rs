@@ -5,6 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use crate::netns::NetNs;
 
@@ -219,11 +220,37 @@ fn columns(stream: BorrowedFd<'_>) -> Option<u16> {
     rustix::termios::tcgetwinsize(stream).ok().map(|size| size.ws_col).filter(|&columns| columns > 0)
 }
 
+/// Of before [`raise_file_limit`].
+static FILE_LIMIT: OnceLock<u64> = OnceLock::new();
+
+/// Starts `command`'s process with the soft limit of open files of before [`raise_file_limit`]: programs that use select(2), or close all
+/// files that they may have, count on a low one.
+pub fn with_first_file_limit(command: &mut Command) -> &mut Command {
+    let Some(first) = FILE_LIMIT.get().copied() else { return command };
+    // SAFETY: between fork and exec the closure makes system calls only, on a value of its own; it allocates nothing and takes no lock.
+    unsafe {
+        command.pre_exec(move || {
+            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            if libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            limit.rlim_cur = first.min(limit.rlim_max);
+            if libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        })
+    }
+}
+
 /// Raises the soft limit of open files to the hard one: the customary 1024 are too few for hundreds of namespaces or
 /// thousands of connections. Opening the file that is one too many will tell if it did not suffice.
 pub fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    // `None` is no limit.
+    let _known = FILE_LIMIT.set(current.unwrap_or(u64::MAX));
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 

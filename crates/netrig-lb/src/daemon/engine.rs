@@ -67,6 +67,8 @@ pub(super) struct LastErrors {
     sweeping: LastError,
     counting: LastError,
     health: LastError,
+    checking: LastError,
+    keeping: LastError,
     syn_proxy: LastError,
 }
 
@@ -281,9 +283,10 @@ impl Engine {
     }
 
     fn keep_health(&mut self) {
-        if let Err(error) = self.health.write_down() {
-            warn!("a restart will not know which backends are down: {}", in_words(&error));
-        }
+        let trouble = self.health.write_down().err();
+        let trouble =
+            trouble.map(|error| format!("a restart will not know which backends are down: {}", in_words(&error)));
+        self.troubles.keeping.now(trouble).into_iter().for_each(|line| warn!("{line}"));
     }
 
     fn ask_for_neighbors(&mut self) {
@@ -293,6 +296,8 @@ impl Engine {
 
     fn each_second(&mut self) {
         self.ask_for_neighbors();
+        let trouble = self.health.revive();
+        self.troubles.checking.now(trouble).into_iter().for_each(|line| warn!("{line}"));
         self.devices.watch(&mut self.balancer).iter().for_each(|line| info!("{line}"));
         let tended = self.syn_proxies.tend(&self.balancer, Instant::now());
         let trouble = match tended {
@@ -409,6 +414,7 @@ impl Engine {
         }
         self.rules = rules;
         said.extend(self.health.watch(&self.rules).err().map(|error| in_words(&error)));
+        self.keep_health();
         said.extend(self.write_down().err());
         Ok(said)
     }

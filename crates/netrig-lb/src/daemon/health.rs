@@ -28,6 +28,8 @@ const SETTLING: Duration = Duration::from_millis(100);
 
 pub(super) struct HealthChecks {
     checker: Option<Checker>,
+    /// What it checks.
+    targets: Vec<Target>,
     waker: Arc<Waker>,
     /// Where states are kept; none where nothing outlives this process.
     path: Option<PathBuf>,
@@ -45,7 +47,8 @@ pub(super) struct HealthChecks {
 #[derive(Debug, Clone, Default)]
 struct InForce {
     pools: HashMap<ServiceKey, PoolWeights>,
-    starts_slowly: bool,
+    /// When the weight of a backend that starts slowly grows next.
+    grows: Option<Instant>,
 }
 
 /// What is kept for the next control plane.
@@ -99,10 +102,11 @@ impl HealthChecks {
             .map(|key| (*key, PoolWeights { weights: Vec::new(), has_quorum: false, healthy_weight: 0 }));
         Self {
             checker: None,
+            targets: Vec::new(),
             waker: Arc::new(waker),
             path,
             kept: kept.backends.iter().map(state).collect(),
-            in_force: InForce { pools: pools.collect(), starts_slowly: false },
+            in_force: InForce { pools: pools.collect(), grows: None },
             due: None,
             earliest: Instant::now(),
             written: Vec::new(),
@@ -124,14 +128,39 @@ impl HealthChecks {
                 self.kept.clear();
                 return Ok(());
             }
-            let waker = Arc::clone(&self.waker);
-            self.checker = Some(Checker::start(move || waker.wake()).context("start the thread of health checks")?);
+            self.checker = Some(self.start()?);
         }
+        self.targets = targets.clone();
         if let Some(checker) = &self.checker {
             let kept = std::mem::take(&mut self.kept);
             checker.watch(targets, |key| kept.get(key).copied());
         }
         Ok(())
+    }
+
+    fn start(&self) -> anyhow::Result<Checker> {
+        let waker = Arc::clone(&self.waker);
+        Checker::start(move || waker.wake()).context("start the thread of health checks")
+    }
+
+    /// Starts the thread again where it has ended by an error; with what is known of backends. Says so.
+    pub(super) fn revive(&mut self) -> Option<String> {
+        let ended = self.checker.as_ref().filter(|checker| checker.has_ended())?;
+        let known = std::mem::take(&mut *ended.board());
+        let started = self.start();
+        let checker = match started {
+            Ok(checker) => checker,
+            Err(error) => {
+                if let Some(ended) = &self.checker {
+                    *ended.board() = known;
+                }
+                return Some(format!("the thread of health checks has ended, backends stay as they are: {error:#}"));
+            }
+        };
+        *checker.board() = known;
+        checker.watch(self.targets.clone(), |_| None);
+        self.checker = Some(checker);
+        Some("the thread of health checks has ended by an error, and was started again".to_owned())
     }
 
     /// Puts rules in force with what is known of their backends' health.
@@ -140,7 +169,7 @@ impl HealthChecks {
         let mut config = rules.config(room);
         let mut in_force = self.weigh(rules, &mut config, SlowStart::Allowed);
         let mut applied = balancer.apply(&config);
-        if matches!(applied, Err(rig_datapath::Error::NoRoom { .. })) && in_force.starts_slowly {
+        if matches!(applied, Err(rig_datapath::Error::NoRoom { .. })) && in_force.grows.is_some() {
             // Finer weights take more room in schedules.
             config = rules.config(room);
             in_force = self.weigh(rules, &mut config, SlowStart::Skipped);
@@ -153,7 +182,7 @@ impl HealthChecks {
 
     /// What `config`, which is what the rules say, comes to with what is known of health now.
     fn weigh(&self, rules: &Rules, config: &mut datapath::Config, slow: SlowStart) -> InForce {
-        let now = SystemTime::now();
+        let (now, clock) = (SystemTime::now(), Instant::now());
         let board = self.checker.as_ref().map(Checker::board);
         let mut in_force = InForce::default();
         let mut configs: HashMap<_, _> =
@@ -176,7 +205,11 @@ impl HealthChecks {
                     SlowStart::Allowed => state.map_or(10, |state| state.tenths(check.pool.slow_start, now)),
                     SlowStart::Skipped => 10,
                 };
-                in_force.starts_slowly |= tenths < 10;
+                // One that gets nothing anyway does not start slowly.
+                let grows = state.filter(|_| tenths < 10 && backend.effective_weight() > 0);
+                if let Some(after) = grows.and_then(|state| state.grows_after(check.pool.slow_start, now)) {
+                    in_force.grows = Some(in_force.grows.map_or(clock + after, |at| at.min(clock + after)));
+                }
                 Member { weight: backend.effective_weight(), is_sorry: backend.sorry, is_up, tenths }
             };
             let members: Vec<Member> = service.backends.iter().map(member).collect();
@@ -226,12 +259,21 @@ impl HealthChecks {
             let events = self.checker.as_ref().map(|checker| std::mem::take(&mut checker.board().events));
             events.unwrap_or_default().iter().for_each(tell);
         }
-        is_due || (each_second && self.in_force.starts_slowly)
+        is_due || (each_second && self.in_force.grows.is_some_and(|at| at <= now))
     }
 
     /// Keeps what is known for the next control plane.
     pub(super) fn write_down(&mut self) -> anyhow::Result<()> {
-        let (Some(path), Some(checker)) = (&self.path, &self.checker) else { return Ok(()) };
+        let Some(path) = &self.path else { return Ok(()) };
+        let Some(checker) = &self.checker else {
+            // What an earlier control plane knew is not true any more once checks come again.
+            return match fs::remove_file(path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    Err(error).with_context(|| format!("remove {}", path.display()))
+                }
+                _ => Ok(()),
+            };
+        };
         let mut backends: Vec<KeptBackend> = checker
             .board()
             .records
@@ -339,12 +381,11 @@ fn put(config: &mut datapath::Service, service: &Service, pool: &PoolWeights, fa
 }
 
 fn below_words(check: &Check, service: &Service) -> &'static str {
-    let has_sorry = service.backends.iter().any(|backend| backend.sorry);
-    match check.pool.below_quorum {
-        Some(BelowQuorum::All) => "all backends are used, whatever their checks say",
-        Some(BelowQuorum::Sorry) => "the sorry servers alone are used",
-        None if has_sorry => "the sorry servers alone are used",
-        Some(BelowQuorum::Healthy) | None => "those that are healthy go on alone",
+    let has_sorry = service.backends.iter().any(|backend| backend.sorry && backend.effective_weight() > 0);
+    match check.pool.below(has_sorry) {
+        BelowQuorum::All => "all backends are used, whatever their checks say",
+        BelowQuorum::Sorry => "the sorry servers alone are used",
+        BelowQuorum::Healthy => "those that are healthy go on alone",
     }
 }
 

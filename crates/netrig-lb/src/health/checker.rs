@@ -124,6 +124,11 @@ impl Checker {
         self.shared.wake();
     }
 
+    /// Whether the thread is gone, by an error that nobody expected.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
     pub fn board(&self) -> MutexGuard<'_, Board> {
         lock(&self.shared.board)
     }
@@ -156,6 +161,8 @@ enum Due {
     OutOfTime(u64),
     /// What was not answered, and after which time it was sent.
     Resend(u64, Duration),
+    /// Whose next hop is not known yet, and after which time it was looked for.
+    Resolve(u64, Duration),
 }
 
 #[derive(Debug)]
@@ -183,8 +190,10 @@ enum Underway {
     Direct(DirectProbe),
 }
 
-/// RFC 6298, 2.1: before a round trip is known.
+/// RFC 6298, 2.1: before a round trip is known. A probe with less than three times that waits for a third of it.
 const RESEND: Duration = Duration::from_secs(1);
+/// Between two looks for a next hop, first and at most.
+const RESOLVE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(160));
 
 /// The two kinds of things that are bounded, each by a number of its own.
 const SOCKETS: usize = 0;
@@ -233,6 +242,7 @@ impl Loop {
             }
             self.reap();
             self.begin_waiting();
+            self.forget_overtaken();
             events.clear();
             let wait = self.timers.next().map(|at| timespec(at.saturating_duration_since(Instant::now())));
             match epoll::wait(&self.epoll, spare_capacity(&mut events), wait.as_ref()) {
@@ -245,6 +255,19 @@ impl Loop {
             for event in &events {
                 self.ready(event);
             }
+        }
+    }
+
+    /// Timers of what has ended before. What is left of them is less than half of the bound, so that this is rare.
+    fn forget_overtaken(&mut self) {
+        let Self { timers, targets, flights, .. } = self;
+        if timers.len() > 2 * targets.len() + 6 * flights.len() + 1024 {
+            timers.retain(|due| match due {
+                Due::Probe(number) => targets.contains_key(number),
+                Due::OutOfTime(flight) | Due::Resend(flight, _) | Due::Resolve(flight, _) => {
+                    flights.contains_key(flight)
+                }
+            });
         }
     }
 
@@ -309,8 +332,15 @@ impl Loop {
                     self.timers.add(Instant::now() + 2 * after, Due::Resend(number, 2 * after));
                 }
             }
+            Due::Resolve(number, after) => self.resolve(number, after),
             Due::OutOfTime(flight) => {
                 let Some(of) = self.flights.get(&flight).map(|flight| flight.of) else { return };
+                if let (Some(Flight { what: Underway::Direct(probe), .. }), Some(port)) =
+                    (self.flights.get(&flight), &mut self.direct)
+                    && let Some(why) = port.may_have_missed(probe)
+                {
+                    return self.end(flight, Outcome::Unable(why));
+                }
                 let timeout = self.targets.get(&of).map_or(Duration::ZERO, |watched| watched.target.check.timeout);
                 let why = match self.flights.get(&flight).map(|flight| &flight.what) {
                     Some(Underway::Stream(probe)) => probe.late(timeout),
@@ -323,6 +353,25 @@ impl Loop {
                 self.conclude(flight, Err(why));
             }
         }
+    }
+
+    fn resolve(&mut self, number: u64, after: Duration) {
+        let (flight, port) = (self.flights.get_mut(&number), &self.direct);
+        let (Some(Flight { what: Underway::Direct(probe), of, .. }), Some(port)) = (flight, port) else { return };
+        let timeout = self.targets.get(of).map_or(RESEND, |watched| watched.target.check.timeout);
+        match port.resolve(probe) {
+            Ok(()) if probe.is_unresolved() => {
+                let next = (2 * after).min(RESOLVE.1);
+                self.timers.add(Instant::now() + next, Due::Resolve(number, next));
+            }
+            Ok(()) => self.resend_later(number, timeout),
+            Err(error) => self.end(number, outcome_of(error)),
+        }
+    }
+
+    fn resend_later(&mut self, flight: u64, timeout: Duration) {
+        let after = RESEND.min(timeout / 3);
+        self.timers.add(Instant::now() + after, Due::Resend(flight, after));
     }
 
     /// Programs that were killed take room until they have ended, and nobody waits for them.
@@ -357,12 +406,7 @@ impl Loop {
                 }
             }
             Err(error) => {
-                let outcome = match error {
-                    LaunchError::Peer(why) => Outcome::Bad(why),
-                    LaunchError::Here(error) if is_of_peer(&error) => Outcome::Bad(of_error(&error)),
-                    LaunchError::Here(error) => Outcome::Unable(of_error(&error)),
-                };
-                self.note(number, (began, Instant::now()), outcome);
+                self.note(number, (began, Instant::now()), outcome_of(error));
             }
         }
     }
@@ -381,7 +425,11 @@ impl Loop {
             }
             let Some(direct) = &mut self.direct else { return Err(io::Error::from(io::ErrorKind::NotFound).into()) };
             let probe = direct.start(probe, (to, path), source, (random(), flight))?;
-            self.timers.add(Instant::now() + RESEND, Due::Resend(flight, RESEND));
+            if probe.is_unresolved() {
+                self.timers.add(Instant::now() + RESOLVE.0, Due::Resolve(flight, RESOLVE.0));
+            } else {
+                self.resend_later(flight, check.timeout);
+            }
             return Ok(Underway::Direct(probe));
         }
         let both = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
@@ -475,8 +523,11 @@ impl Loop {
     }
 
     fn conclude(&mut self, flight: u64, verdict: Verdict) {
+        self.end(flight, verdict.map_or_else(Outcome::Bad, |()| Outcome::Good));
+    }
+
+    fn end(&mut self, flight: u64, outcome: Outcome) {
         let Some((of, began)) = self.land(flight) else { return };
-        let outcome = verdict.map_or_else(Outcome::Bad, |()| Outcome::Good);
         self.note(of, (began, Instant::now()), outcome);
     }
 
@@ -507,18 +558,19 @@ fn echo_key(target: &Target) -> EchoKey {
     (target.to.is_ipv6(), target.check.source)
 }
 
-/// Errors of a beginning that are the peer's or the way's to it; all others are this machine's.
+/// Errors of a beginning that are the peer's or the way's to it; all others are this machine's. Where there is no route, clients' packets
+/// do not get there either.
 fn is_of_peer(error: &io::Error) -> bool {
     use io::ErrorKind as K;
-    matches!(
-        error.kind(),
-        K::ConnectionRefused
-            | K::ConnectionReset
-            | K::HostUnreachable
-            | K::NetworkUnreachable
-            | K::NetworkDown
-            | K::TimedOut
-    )
+    matches!(error.kind(), K::ConnectionRefused | K::HostUnreachable | K::NetworkUnreachable | K::TimedOut)
+}
+
+fn outcome_of(error: LaunchError) -> Outcome {
+    match error {
+        LaunchError::Peer(why) => Outcome::Bad(why),
+        LaunchError::Here(error) if is_of_peer(&error) => Outcome::Bad(of_error(&error)),
+        LaunchError::Here(error) => Outcome::Unable(of_error(&error)),
+    }
 }
 
 /// What nobody can guess: numbers of questions, and times that are apart.

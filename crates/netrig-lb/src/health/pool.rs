@@ -23,6 +23,17 @@ pub struct PoolWeights {
     pub healthy_weight: u64,
 }
 
+impl PoolRules {
+    /// What is used below the quorum. Sorry servers are no help where none of them has a weight: then what is healthy goes on.
+    pub fn below(&self, has_sorry: bool) -> BelowQuorum {
+        match self.below_quorum {
+            None | Some(BelowQuorum::Sorry) if has_sorry => BelowQuorum::Sorry,
+            None | Some(BelowQuorum::Sorry) => BelowQuorum::Healthy,
+            Some(below) => below,
+        }
+    }
+}
+
 /// Weights are multiplied by this while a backend starts slowly, so that there are tenths of 1. Only those below it: larger ones have tenths.
 const FINER: u32 = 10;
 
@@ -35,10 +46,7 @@ pub fn weigh(rules: &PoolRules, members: &[Member], had_quorum: bool) -> PoolWei
         false => rules.quorum.saturating_add(rules.hysteresis),
     };
     let has_quorum = healthy_weight >= u64::from(needed);
-    let below = rules.below_quorum.unwrap_or_else(|| match members.iter().any(|member| member.is_sorry) {
-        true => BelowQuorum::Sorry,
-        false => BelowQuorum::Healthy,
-    });
+    let below = rules.below(members.iter().any(|member| member.is_sorry && member.weight > 0));
     let is_used = |member: &Member| match (has_quorum, below) {
         (true, _) | (false, BelowQuorum::Healthy) => !member.is_sorry && member.is_up,
         (false, BelowQuorum::All) => !member.is_sorry,
@@ -107,6 +115,16 @@ mod tests {
     }
 
     #[test]
+    fn sorry_servers_without_a_weight_switch_nobody_off() {
+        let drained = Member { weight: 0, ..sorry() };
+        for below in [None, Some(BelowQuorum::Sorry)] {
+            let rules = PoolRules { quorum: 3, below_quorum: below, ..PoolRules::default() };
+            assert_eq!(weights(&rules, &[member(2, true), drained]), [Some(2), Some(0)]);
+            assert_eq!(weights(&rules, &[member(2, true), drained, sorry()]), [Some(0), Some(0), Some(1)]);
+        }
+    }
+
+    #[test]
     fn a_quorum_comes_and_goes_with_hysteresis() {
         let rules = PoolRules { quorum: 5, hysteresis: 2, ..PoolRules::default() };
         let has = |weight, had| weigh(&rules, &[member(weight, true)], had).has_quorum;
@@ -148,6 +166,10 @@ mod tests {
             prop_assert!(!(used(true) && used(false)));
             if pool.has_quorum {
                 prop_assert!(used(false) && !used(true));
+            }
+            // Whatever becomes of the quorum: one that is healthy and has a weight is used, or others are in its place.
+            if members.iter().any(|member| member.weight > 0 && member.is_up && !member.is_sorry) {
+                prop_assert!(used(false) || used(true));
             }
             for (member, weight) in members.iter().zip(&pool.weights) {
                 let in_use = weight.unwrap_or(0);

@@ -30,6 +30,15 @@ impl<T: Ord> Timers<T> {
         self.heap.peek().map(|Reverse((at, ..))| *at)
     }
 
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// Forgets all else.
+    pub fn retain(&mut self, mut is_wanted: impl FnMut(&T) -> bool) {
+        self.heap.retain(|Reverse((.., what))| is_wanted(what));
+    }
+
     /// What is due by now.
     pub fn due(&mut self, now: Instant) -> Option<T> {
         if self.next().is_none_or(|at| at > now) {
@@ -75,7 +84,9 @@ mod tests {
         let due: Vec<_> = std::iter::from_fn(|| timers.due(at(20))).collect();
         // Of the same time, the one that was added first.
         assert_eq!(due, [1, 0, 2]);
-        assert_eq!((timers.due(at(30)), timers.next()), (Some(3), None));
+        timers.add(at(40), 4);
+        timers.retain(|what| *what != 3);
+        assert_eq!((timers.len(), timers.due(at(40)), timers.next()), (1, Some(4), None));
     }
 
     #[test]

@@ -79,6 +79,15 @@ impl HealthState {
         Some(next)
     }
 
+    /// After which time it gets another tenth, where it does not have all.
+    pub fn grows_after(&self, slow_start: Duration, now: SystemTime) -> Option<Duration> {
+        let tenths = Some(self.tenths(slow_start, now)).filter(|tenths| *tenths < 10)?;
+        let elapsed = now.duration_since(self.recovered?).ok()?;
+        // Tenths are of whole milliseconds.
+        let next = Duration::from_millis((slow_start.as_millis() as u64 * u64::from(tenths)).div_ceil(10));
+        Some(next.saturating_sub(elapsed))
+    }
+
     /// Tenths of its weight that it gets, 1 to 10.
     pub fn tenths(&self, slow_start: Duration, now: SystemTime) -> u32 {
         let Some(recovered) = self.recovered.filter(|_| self.health == Health::Up) else { return 10 };
@@ -130,6 +139,24 @@ mod tests {
         let tenths = [1000, 1009, 1010, 1055, 1099, 1100, 5].map(|second| state.tenths(slow, at(second)));
         assert_eq!(tenths, [1, 1, 2, 6, 10, 10, 10]);
         assert_eq!(state.tenths(Duration::ZERO, at(1000)), 10);
+    }
+
+    #[test]
+    fn each_tenth_comes_when_that_was_said() {
+        let mut state = HealthState::new(AT);
+        for (good, second) in [(true, 0), (false, 1), (true, 1000)] {
+            state.take(good, (1, 1), at(second));
+        }
+        for slow in [1, 999, 1000, 77_777].map(Duration::from_millis) {
+            let (mut now, mut tenths) = (at(1000), 1);
+            while let Some(after) = state.grows_after(slow, now) {
+                assert!(after.is_zero() || state.tenths(slow, now + after - Duration::from_nanos(1)) == tenths);
+                now += after;
+                assert!(state.tenths(slow, now) > tenths, "{slow:?} {tenths}");
+                tenths = state.tenths(slow, now);
+            }
+            assert_eq!(tenths, 10);
+        }
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::health::check::{
     name_in, status_text,
 };
 use crate::message::ForwardingMethod;
+use crate::settings::Backend;
 
 type Result<T, E = FileError> = std::result::Result<T, E>;
 
@@ -151,8 +152,7 @@ impl Reader<'_> {
             return Err(self.error(said.span(), "no backend is a sorry server", hint));
         }
         let slow_start = self.span("slow_start", &file.slow_start, (Duration::ZERO, DAY))?.unwrap_or_default();
-        let unweighted =
-            service.complete && matches!(service.scheduler, Scheduler::RoundRobin | Scheduler::LeastConnections);
+        let unweighted = service.complete && ignores_weights(service.scheduler);
         if let Some(said) = file.slow_start.as_ref().filter(|_| unweighted && !slow_start.is_zero()) {
             let hint = "choose a scheduler that looks at weights: wrr, wlc, sh, mh";
             return Err(self.error(said.span(), "'slow_start' of a service whose scheduler ignores weights", hint));
@@ -355,6 +355,58 @@ impl Reader<'_> {
     }
 }
 
+/// Whether a scheduler gives all backends the same, so that there is no slow start.
+pub(super) fn ignores_weights(scheduler: Scheduler) -> bool {
+    matches!(scheduler, Scheduler::RoundRobin | Scheduler::LeastConnections)
+}
+
+/// Whether probes go to the service's own address.
+pub(super) fn is_direct(check: &Check, forward: Option<ForwardingMethod>) -> bool {
+    check.to == Destination::Service && matches!(forward, Some(ForwardingMethod::Route | ForwardingMethod::Tunnel))
+}
+
+/// A quorum that its backends do not have even when all are healthy, with a way out. Those that drain count: they come back.
+pub(super) fn quorum_never_met(check: &Check, backends: &[Backend]) -> Option<(String, &'static str)> {
+    let PoolRules { quorum, hysteresis, .. } = check.pool;
+    let needed = u64::from(quorum) + u64::from(hysteresis);
+    let mut servers = backends.iter().filter(|backend| !backend.sorry).peekable();
+    // Without one, they are still to come.
+    servers.peek()?;
+    let weight: u64 = servers.map(|backend| u64::from(backend.weight)).sum();
+    let what =
+        format!("a quorum of {quorum} with a hysteresis of {hysteresis}, and backends with a weight of {weight}");
+    let hint = "choose a sum of at most the weight of all backends that are no sorry servers: else it is never met";
+    (needed > weight.max(1)).then_some((what, hint))
+}
+
+/// What of a check does not fit a service and its backends, with a way out.
+pub(super) fn misfit(
+    check: &Check,
+    (service, forward): (SocketAddr, Option<ForwardingMethod>),
+    backends: &[Backend],
+) -> Option<(String, &'static str)> {
+    let source = check.source;
+    if let Some(source) = source.filter(|source| source.is_ipv4() != service.is_ipv4()) {
+        return Some((format!("checks from {source} of {service}"), "choose a source of the service's family"));
+    }
+    if let Some(source) = source.filter(|source| *source == service.ip() && is_direct(check, forward)) {
+        let hint =
+            "choose another address of this machine: backends have this one, too, and would answer to themselves";
+        return Some((format!("checks from the service's own address {source}"), hint));
+    }
+    backends.iter().find_map(|backend| {
+        let BackendCheck::At { address, port } = backend.check else { return None };
+        let backend = backend.address;
+        if port.is_some() && check.probe == Probe::Icmp {
+            let hint = "write an address alone: an echo request has no port";
+            return Some((format!("a port in 'check' of backend {backend}, which is checked by icmp"), hint));
+        }
+        let (source, address) = (source?, address?);
+        let what = || format!("checks from {source} of backend {backend} at {address}");
+        (source.is_ipv4() != address.is_ipv4()).then(|| (what(), "choose addresses of one family"))
+    })
+}
+
 fn span<T>(said: &Option<Spanned<T>>) -> Option<Range<usize>> {
     said.as_ref().map(Spanned::span)
 }
@@ -418,7 +470,7 @@ pub(super) fn backend_check(said: &BackendCheckFile) -> Result<BackendCheck, Str
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(BackendCheck::At { address: Some(address), port: None });
     }
-    let endpoint: std::net::SocketAddr = text.parse().map_err(|_| wrong())?;
+    let endpoint: SocketAddr = text.parse().map_err(|_| wrong())?;
     if endpoint.port() == 0 {
         return Err(wrong());
     }
@@ -432,9 +484,7 @@ pub(super) fn backend_check_text(check: BackendCheck) -> Option<String> {
         BackendCheck::Off => return Some("false".to_owned()),
         BackendCheck::At { address: None, port } => format!(":{}", port.unwrap_or(0)),
         BackendCheck::At { address: Some(address), port: None } => address.to_string(),
-        BackendCheck::At { address: Some(address), port: Some(port) } => {
-            std::net::SocketAddr::new(address, port).to_string()
-        }
+        BackendCheck::At { address: Some(address), port: Some(port) } => SocketAddr::new(address, port).to_string(),
     };
     Some(quoted(&text))
 }

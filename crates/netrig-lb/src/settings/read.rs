@@ -1,7 +1,7 @@
 //! From the letter of a configuration file to [`Settings`]: every name looked up, every range checked, once.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::ops::Range;
 
@@ -11,6 +11,7 @@ use rig_cli::source::Source;
 use rig_datapath::balancer::{self as datapath, ExpiryPolicy, MOST_PACKETS, Policy, PortReuse, QUEUE_PACKETS, Sizes};
 use rig_datapath::{ConfigError, balancer};
 use rig_sys::cpu::CpuSet;
+use rig_sys::packet_socket::PacketTap;
 use rig_sys::socket::{AddressError, parse_address};
 use toml::Spanned;
 
@@ -71,6 +72,7 @@ impl Reader<'_> {
         let mut services = Vec::new();
         for service in &file.service {
             services.extend(self.services(service)?);
+            self.unless_heard(service.get_ref(), &services)?;
         }
         let unhandled = |unhandled| match unhandled {
             Unhandled::Drop => datapath::UnhandledPolicy::Drop,
@@ -286,11 +288,13 @@ impl Reader<'_> {
                     return Err(self.error(span, what, Some("remove one")));
                 }
                 let backends = self.backends(key, &service.backend)?;
-                if let (Some(said), Some(source)) = (&service.check, check.as_ref().and_then(|check| check.source))
-                    && source.is_ipv4() != key.address.is_ipv4()
+                if let (Some(said), Some(check)) = (&service.check, &check)
+                    && let Some((what, hint)) = check::misfit(check, (key.address, forward), &backends).or_else(|| {
+                        let complete = self.completeness == Completeness::Required;
+                        check::quorum_never_met(check, &backends).filter(|_| complete)
+                    })
                 {
-                    let what = format!("checks from {source} of {}", rules::ServiceText(key));
-                    return Err(self.error(said.span(), what, Some("choose a source of the service's family")));
+                    return Err(self.error(said.span(), what, Some(hint)));
                 }
                 let (local, timeouts, check) = (local.clone(), timeouts.clone(), check.clone());
                 let limit = service.limit;
@@ -326,6 +330,23 @@ impl Reader<'_> {
         Ok(services)
     }
 
+    /// Answers of so many services' own addresses are heard.
+    fn unless_heard(&self, said: &ServiceFile, services: &[Service]) -> Result<()> {
+        let Some(said) = &said.check else { return Ok(()) };
+        let is_direct =
+            |service: &&Service| service.check.as_ref().is_some_and(|check| check::is_direct(check, service.forward));
+        let heard: BTreeSet<IpAddr> =
+            services.iter().filter(is_direct).map(|service| service.key.address.ip()).collect();
+        for of_family in [IpAddr::is_ipv4, IpAddr::is_ipv6] {
+            let (count, most) = (heard.iter().filter(|address| of_family(address)).count(), PacketTap::MOST_SENDERS);
+            if count > most {
+                let what = format!("checks of more than {most} services' own addresses");
+                return Err(self.error(said.span(), what, Some("write to = \"backend\" where that will do")));
+            }
+        }
+        Ok(())
+    }
+
     fn check(
         &self,
         service: &ServiceFile,
@@ -348,6 +369,11 @@ impl Reader<'_> {
                 _ => Ok(None),
             };
         };
+        let both = |table: &BackendFile| table.sorry && table.check.is_some();
+        if let Some(backend) = service.backend.iter().find(|backend| of(backend, both)).filter(|_| complete) {
+            let hint = "remove 'check': a sorry server is not checked";
+            return Err(self.error(backend.span(), "'check' of a sorry server", Some(hint)));
+        }
         let facts = CheckedService { forward, scheduler, has_sorry, complete };
         Ok(Some(Box::new(check::read(&self.source, said, facts)?)))
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rig_datapath::balancer::{self as datapath, ExpiryPolicy, Policy, PortReuse, Scheduler, Timeouts};
 
+use super::check;
 use super::syn_proxy::{self, SynProxy};
 use super::timeouts::TimeoutOverrides;
 use crate::health::check::{BackendCheck, Check};
@@ -234,6 +235,8 @@ pub enum EditError {
     NoLocal(ServiceKey, IpAddr),
     #[error("there is no scheduler '{0}'")]
     Scheduler(String),
+    #[error("the scheduler '{0}' ignores weights, and the service has a slow_start")]
+    SlowStart(String),
     #[error("connections do not expire '{0}'")]
     Expire(String),
     #[error("there is no way '{0}' to reuse ports")]
@@ -266,6 +269,7 @@ impl EditError {
             Self::SynProxy(_) => "choose one of auto, always, off; DPVS's enable and disable are always and off",
             Self::OfTcp(_) => "remove it: it is about TCP connections",
             Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sh, mh",
+            Self::SlowStart(_) => "choose one of wrr, wlc, sh, mh, or remove slow_start from the file",
             Self::Forward { .. } => "delete the service's other destinations first, or add a second service",
             Self::Port(_) => "give the destination's port",
             Self::TooMany { .. } => "delete some first",
@@ -391,6 +395,10 @@ impl Service {
         options.check(self.key.protocol)?;
         if let Some(name) = &options.scheduler {
             self.scheduler = scheduler(name).ok_or_else(|| EditError::Scheduler(name.clone()))?;
+            let starts_slowly = self.check.as_ref().is_some_and(|check| !check.pool.slow_start.is_zero());
+            if starts_slowly && check::ignores_weights(self.scheduler) {
+                return Err(EditError::SlowStart(name.clone()));
+            }
         }
         if let Some(name) = &options.expire {
             self.expire = expire(name).ok_or_else(|| EditError::Expire(name.clone()))?;

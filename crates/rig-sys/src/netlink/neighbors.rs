@@ -121,6 +121,24 @@ impl Netlink {
         }))
     }
 
+    /// The same, and has the kernel ask for it where nothing keeps it fresh and it is not known for sure (`NTF_USE`): as a packet by
+    /// the kernel would. What comes of it is to be seen later.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn use_neighbor(&self, hop: NextHop) -> Result<Option<Vec<u8>>> {
+        use NeighbourState::{Delay, Probe, Reachable};
+        let fresh = self.entry(hop)?.is_some_and(|entry| matches!(entry.header.state, Reachable | Delay | Probe));
+        // The flags of a request replace those of the entry, so that one that is managed would not be any more.
+        if !fresh && matches!(self.upkeep(hop)?, None | Some(NeighborRefresh::None)) {
+            let mut message = neighbor(hop);
+            message.header.flags = NeighbourFlags::Use;
+            self.request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE)
+                .during(|| format!("ask for neighbour {} of interface {}", hop.address, hop.interface))?;
+        }
+        self.link_layer_address(hop)
+    }
+
     /// `None` where there is no entry.
     fn entry(&self, hop: NextHop) -> Result<Option<NeighbourMessage>> {
         match self.exchange(RouteNetlinkMessage::GetNeighbour(neighbor(hop)), NLM_F_REQUEST) {

@@ -58,31 +58,34 @@ pub struct Statistics {
     pub tx_refused: u64,
 }
 
+/// Packets for which there was no room since this was last read.
+fn dropped(socket: &OwnedFd) -> io::Result<u32> {
+    // struct tpacket_stats: packets, drops.
+    let mut counters = [0u32; 2];
+    let mut length = size_of::<[u32; 2]>() as libc::socklen_t;
+    // SAFETY: pointer and length are those of a writable structure of two integers.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            counters.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 { Ok(counters[1]) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Reads a socket's counters, from any thread.
 #[derive(Debug, Clone)]
 pub struct Meter(Arc<SharedSocket>);
 
 impl Meter {
     pub fn read(&self) -> Result<Statistics> {
-        // struct tpacket_stats: packets, drops.
-        let mut counters = [0u32; 2];
-        let mut length = size_of::<[u32; 2]>() as libc::socklen_t;
-        // SAFETY: pointer and length are those of a writable structure of two integers.
-        let result = unsafe {
-            libc::getsockopt(
-                self.0.fd.as_raw_fd(),
-                libc::SOL_PACKET,
-                libc::PACKET_STATISTICS,
-                counters.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        if result != 0 {
-            return Err(Error::new("read the counters of a packet socket", io::Error::last_os_error()));
-        }
-        let before = self.0.rx_dropped.fetch_add(counters[1].into(), Ordering::Relaxed);
+        let dropped = dropped(&self.0.fd).map_err(|error| Error::new("read the counters of a packet socket", error))?;
+        let before = self.0.rx_dropped.fetch_add(dropped.into(), Ordering::Relaxed);
         Ok(Statistics {
-            rx_dropped: before + u64::from(counters[1]),
+            rx_dropped: before + u64::from(dropped),
             tx_refused: self.0.tx_refused.load(Ordering::Relaxed),
         })
     }

@@ -6,9 +6,12 @@ use std::mem::size_of;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use super::filter;
+use super::{dropped, filter};
 use crate::error::{Error, Result};
-use crate::socket::set_option;
+use crate::socket::{Buffer, set_buffer, set_option};
+
+/// Bytes that wait to be received: a sender may be heard whose other packets pass here, too.
+const BUFFER: u32 = 4 << 20;
 
 /// Hears packets of one IP version, and sends some. Nothing waits.
 #[derive(Debug)]
@@ -35,6 +38,7 @@ impl PacketTap {
         let failed = |error| Error::new("prepare a packet socket", error);
         set_option(&tap.fd, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32).map_err(failed)?;
         tap.filter(&[]).map_err(failed)?;
+        set_buffer(&tap.fd, Buffer::Receive, BUFFER)?;
         let address = tap.address(0, &[]);
         // SAFETY: pointer and length are those of a socket address that lives through the call.
         let bound = unsafe {
@@ -79,6 +83,14 @@ impl PacketTap {
     /// `WouldBlock` when none has, and the kernel's.
     pub fn receive(&self, packet: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::net::recv(&self.fd, packet, rustix::net::RecvFlags::DONTWAIT)?.0)
+    }
+
+    /// How many packets had no room since this was last asked.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn dropped(&self) -> io::Result<u32> {
+        dropped(&self.fd)
     }
 
     /// Sends a packet to a neighbour of an interface, which has this link-layer address.

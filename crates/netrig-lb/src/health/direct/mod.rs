@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use rig_stats::units::Span;
-use rig_sys::netlink::Netlink;
+use rig_sys::netlink::{Netlink, NextHop};
 use rig_sys::packet_socket::PacketTap;
 use rig_wire::protocol;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -48,9 +48,13 @@ pub struct DirectPort {
     netlink: Netlink,
     taps: [PacketTap; 2],
     raw: [Socket; 2],
+    /// From whom answers are heard: the services' addresses.
+    heard: Vec<IpAddr>,
     /// Whose answers are awaited.
     flows: HashMap<Flow, u64>,
     echoes: HashMap<u64, (IpAddr, u64)>,
+    /// Answers that had no room, by family.
+    lost: [u64; 2],
     /// Why answers are not heard.
     deaf: Option<String>,
     /// Of the longest packet, merged ones included.
@@ -63,13 +67,26 @@ pub struct DirectProbe {
     hop: Hop,
     of: Answer,
     what: Client,
+    /// What is to be sent once the next hop is known.
+    waiting: Vec<Vec<u8>>,
+    ipv6: bool,
+    /// Packets of its family that had been lost here when it began.
+    lost_before: u64,
 }
 
 /// Where its packets leave.
 #[derive(Debug)]
 enum Hop {
-    Neighbor { interface: u32, address: Vec<u8> },
-    Tunnel { local: IpAddr, backend: IpAddr },
+    /// Its link-layer address is asked for.
+    Unresolved(NextHop),
+    Neighbor {
+        interface: u32,
+        address: Vec<u8>,
+    },
+    Tunnel {
+        local: IpAddr,
+        backend: IpAddr,
+    },
 }
 
 /// How its answers are known.
@@ -89,10 +106,25 @@ enum Client {
 
 impl DirectProbe {
     pub fn late(&self, timeout: Duration) -> String {
-        match &self.what {
-            Client::Tcp(client) if client.is_connected() => format!("{} within {}", client.late(), Span(timeout)),
+        match (&self.hop, &self.what) {
+            (Hop::Unresolved(hop), _) => format!("the next hop {} does not answer", hop.address),
+            (_, Client::Tcp(client)) if client.is_connected() => format!("{} within {}", client.late(), Span(timeout)),
             _ => no_answer(timeout),
         }
+    }
+
+    pub fn is_unresolved(&self) -> bool {
+        matches!(self.hop, Hop::Unresolved(_))
+    }
+}
+
+/// Without a route clients' packets do not get there either; all else is this machine's.
+fn no_way(error: io::Error, backend: IpAddr) -> LaunchError {
+    match error.kind() {
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => {
+            LaunchError::Peer(format!("no route to {backend}"))
+        }
+        _ => LaunchError::Here(error),
     }
 }
 
@@ -128,8 +160,10 @@ impl DirectPort {
             netlink: Netlink::here().map_err(io::Error::other)?,
             taps: [tap(false)?, tap(true)?],
             raw: [raw(Domain::IPV4)?, raw(Domain::IPV6)?],
+            heard: Vec::new(),
             flows: HashMap::new(),
             echoes: HashMap::new(),
+            lost: [0; 2],
             deaf: None,
             room: vec![0; 1 << 17],
         })
@@ -139,10 +173,34 @@ impl DirectPort {
         [self.taps[0].socket(), self.taps[1].socket()]
     }
 
-    /// Hears what comes from these services' addresses. Where it cannot, no probe is begun that would only seem to fail.
+    /// Hears what comes from these services' addresses. Where it cannot, it goes on with those of before, and no probe of others is begun,
+    /// which would only seem to fail.
     pub fn hear(&mut self, services: &[IpAddr]) {
-        let heard = self.taps.iter().try_for_each(|tap| tap.hear(services));
-        self.deaf = heard.err().map(|error| format!("answers cannot be heard: {error}"));
+        self.deaf = None;
+        for (tap, ipv6) in self.taps.iter().zip([false, true]) {
+            match tap.hear(services) {
+                Ok(()) => {
+                    self.heard.retain(|address| address.is_ipv6() != ipv6);
+                    self.heard.extend(services.iter().filter(|address| address.is_ipv6() == ipv6));
+                }
+                Err(error) => self.deaf = Some(format!("answers cannot be heard: {error}")),
+            }
+        }
+    }
+
+    /// Packets of a family that had no room here.
+    fn lost(&mut self, ipv6: bool) -> u64 {
+        let n = usize::from(ipv6);
+        self.lost[n] += self.taps[n].dropped().map_or(0, u64::from);
+        self.lost[n]
+    }
+
+    /// Why a probe without an answer says nothing of the backend, where that is so: the answer may have been among what was lost here.
+    pub fn may_have_missed(&mut self, probe: &DirectProbe) -> Option<String> {
+        let lost = self.lost(probe.ipv6) - probe.lost_before;
+        let is_asked = !probe.is_unresolved();
+        (lost > 0 && is_asked)
+            .then(|| format!("{lost} packets from services' addresses had no room and were lost here meanwhile"))
     }
 
     /// Begins a probe of the service's address `to` at a backend.
@@ -153,40 +211,52 @@ impl DirectPort {
         source: Option<IpAddr>,
         (random, flight): (u64, u64),
     ) -> Result<DirectProbe, LaunchError> {
-        if let Some(why) = &self.deaf {
-            return Err(LaunchError::Here(io::Error::other(why.clone())));
+        if !self.heard.contains(&to.ip()) {
+            let why = self.deaf.clone().unwrap_or_else(|| "answers are not heard yet".to_owned());
+            return Err(LaunchError::Here(io::Error::other(why)));
         }
         let hop = self.hop(path)?;
         let own = match source {
             Some(source) => source,
             None => source_towards(path.backend())?,
         };
+        if self.heard.contains(&own) {
+            // The backend has that address, too, and would answer to itself.
+            let why = format!("{own}, from which it would be sent, is a service's own address: choose a 'source'");
+            return Err(LaunchError::Here(io::Error::other(why)));
+        }
+        let ipv6 = to.is_ipv6();
+        let lost_before = self.lost(ipv6);
+        let probe_by = |of, what| DirectProbe { hop, of, what, waiting: Vec::new(), ipv6, lost_before };
         if let Some((request, judge)) = StreamJudge::of(probe, to) {
             let (flow, socket) = self.flow(own, to, protocol::TCP)?;
             let client = TcpClient::new(flow, random as u32, request, judge);
             let packets = client.resend();
-            return self.launch(
-                DirectProbe { hop, of: Answer::Flow(flow, socket), what: Client::Tcp(Box::new(client)) },
-                packets,
-                flight,
-            );
+            let probe = probe_by(Answer::Flow(flow, socket), Client::Tcp(Box::new(client)));
+            return self.launch(probe, packets, flight);
         }
         if let Some((message, judge)) = DatagramJudge::of(probe, random) {
             let (flow, socket) = self.flow(own, to, protocol::UDP)?;
             let packets = vec![packet::datagram(&flow, &message)];
-            let what = Client::Datagram(judge);
-            return self.launch(DirectProbe { hop, of: Answer::Flow(flow, socket), what }, packets, flight);
+            let probe = probe_by(Answer::Flow(flow, socket), Client::Datagram(judge));
+            return self.launch(probe, packets, flight);
         }
         let packets = vec![packet::echo(own, to.ip(), random)];
-        let launched =
-            self.launch(DirectProbe { hop, of: Answer::Echo(random), what: Client::Echo }, packets, flight)?;
+        let launched = self.launch(probe_by(Answer::Echo(random), Client::Echo), packets, flight)?;
         self.echoes.insert(random, (to.ip(), flight));
         Ok(launched)
     }
 
-    fn launch(&mut self, probe: DirectProbe, packets: Vec<Vec<u8>>, flight: u64) -> Result<DirectProbe, LaunchError> {
-        for packet in packets {
-            self.send(&probe.hop, &packet)?;
+    fn launch(
+        &mut self,
+        mut probe: DirectProbe,
+        packets: Vec<Vec<u8>>,
+        flight: u64,
+    ) -> Result<DirectProbe, LaunchError> {
+        if probe.is_unresolved() {
+            probe.waiting = packets;
+        } else {
+            packets.iter().try_for_each(|packet| self.send(&probe.hop, packet))?;
         }
         if let Answer::Flow(flow, _) = &probe.of {
             self.flows.insert(*flow, flight);
@@ -194,22 +264,29 @@ impl DirectPort {
         Ok(probe)
     }
 
-    /// The backend's neighbour, as the datapath has it.
+    /// Looks again for the next hop of a probe that waits for it, and sends what waits once it is known.
+    pub fn resolve(&self, probe: &mut DirectProbe) -> Result<(), LaunchError> {
+        let Hop::Unresolved(hop) = probe.hop else { return Ok(()) };
+        let Some(address) = self.netlink.use_neighbor(hop).map_err(here)? else { return Ok(()) };
+        probe.hop = Hop::Neighbor { interface: hop.interface, address };
+        let waiting = std::mem::take(&mut probe.waiting);
+        Ok(waiting.iter().try_for_each(|packet| self.send(&probe.hop, packet))?)
+    }
+
+    /// The backend's neighbour, as the datapath has it. It is asked for here, too: nobody else does for a backend that was removed.
     fn hop(&self, path: ForwardingPath) -> Result<Hop, LaunchError> {
         let backend = match path {
             ForwardingPath::Tunnel { local, backend } => return Ok(Hop::Tunnel { local, backend }),
             ForwardingPath::NextHop { backend } => backend,
         };
-        let Ok(hops) = self.netlink.next_hops(backend) else {
-            return Err(LaunchError::Peer(format!("no route to {backend}")));
-        };
+        let hops = self.netlink.next_hops(backend).map_err(|error| no_way(error.source, backend))?;
         let Some(hop) = hops.first() else {
             return Err(LaunchError::Peer("the backend has an address of this machine".to_owned()));
         };
-        match self.netlink.link_layer_address(*hop).map_err(here)? {
-            Some(address) => Ok(Hop::Neighbor { interface: hop.interface, address }),
-            None => Err(LaunchError::Peer(format!("the next hop {} does not answer", hop.address))),
-        }
+        Ok(match self.netlink.use_neighbor(*hop).map_err(here)? {
+            Some(address) => Hop::Neighbor { interface: hop.interface, address },
+            None => Hop::Unresolved(*hop),
+        })
     }
 
     /// A flow from a port that nobody else has.
@@ -226,6 +303,7 @@ impl DirectPort {
     fn send(&self, hop: &Hop, packet: &[u8]) -> io::Result<()> {
         let ipv6 = packet.first().is_some_and(|first| first >> 4 == 6);
         match hop {
+            Hop::Unresolved(_) => Ok(()),
             Hop::Neighbor { interface, address } => self.taps[usize::from(ipv6)].send(*interface, address, packet),
             Hop::Tunnel { local, backend } => {
                 let outer = packet::wrapped(*local, *backend, packet);
@@ -265,7 +343,7 @@ impl DirectPort {
             let Ok(length) = self.taps[usize::from(ipv6)].receive(&mut self.room) else { break };
             let Some(what) = self.room.get(..length).and_then(packet::read) else { continue };
             let flight = match &what {
-                Arrived::Segment(flow, _) | Arrived::Datagram(flow, _) | Arrived::Unreachable(flow) => {
+                Arrived::Segment(flow, _) | Arrived::Datagram(flow, _) | Arrived::Unreachable(flow, _) => {
                     self.flows.get(flow).copied()
                 }
                 Arrived::Echo(from, nonce) => {
@@ -286,7 +364,10 @@ impl DirectPort {
                 verdict
             }
             (Arrived::Datagram(_, answer), Client::Datagram(judge)) => judge.take(answer),
-            (Arrived::Unreachable(_), Client::Datagram(_) | Client::Tcp(_)) => Some(Err("port unreachable".to_owned())),
+            (Arrived::Unreachable(_, sequence), Client::Tcp(client)) if !client.has_sent(*sequence) => None,
+            (Arrived::Unreachable(..), Client::Datagram(_) | Client::Tcp(_)) => {
+                Some(Err("port unreachable".to_owned()))
+            }
             (Arrived::Echo(..), Client::Echo) => Some(Ok(())),
             _ => None,
         }
@@ -305,8 +386,6 @@ fn source_towards(backend: IpAddr) -> Result<IpAddr, LaunchError> {
     let any = if backend.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
     let socket = UdpSocket::bind(any)?;
     // Nothing is sent by it.
-    if socket.connect(SocketAddr::new(backend, 9)).is_err() {
-        return Err(LaunchError::Peer(format!("no route to {backend}")));
-    }
+    socket.connect(SocketAddr::new(backend, 9)).map_err(|error| no_way(error, backend))?;
     Ok(socket.local_addr()?.ip())
 }

@@ -34,8 +34,8 @@ pub struct Flow {
 pub enum Arrived {
     Segment(Flow, Segment),
     Datagram(Flow, Vec<u8>),
-    /// The port of this flow is closed.
-    Unreachable(Flow),
+    /// The port of this flow is closed, says who quotes a packet of it; with the quoted sequence number, where it is of TCP.
+    Unreachable(Flow, u32),
     /// From whom, with the nonce of the request.
     Echo(IpAddr, u64),
 }
@@ -170,17 +170,19 @@ pub fn read(bytes: &[u8]) -> Option<Arrived> {
             if kind != PORT_UNREACHABLE[usize::from(ipv6)] {
                 return None;
             }
-            let (own, peer, protocol): (SocketAddr, SocketAddr, u8) = match ipv6 {
+            let (own, peer, protocol, sequence): (SocketAddr, SocketAddr, u8, u32) = match ipv6 {
                 false => {
                     let of = QuotedPacket::v4(quoted).ok()?;
-                    ((of.source, of.source_port).into(), (of.destination, of.destination_port).into(), of.protocol)
+                    let (own, peer) = ((of.source, of.source_port), (of.destination, of.destination_port));
+                    (own.into(), peer.into(), of.protocol, of.sequence)
                 }
                 true => {
                     let of = QuotedPacket::v6(quoted).ok()?;
-                    ((of.source, of.source_port).into(), (of.destination, of.destination_port).into(), of.protocol)
+                    let (own, peer) = ((of.source, of.source_port), (of.destination, of.destination_port));
+                    (own.into(), peer.into(), of.protocol, of.sequence)
                 }
             };
-            Some(Arrived::Unreachable(Flow { own, peer, protocol }))
+            Some(Arrived::Unreachable(Flow { own, peer, protocol }, sequence))
         }
         _ => None,
     }
@@ -244,7 +246,7 @@ mod tests {
         let sum = rig_wire::checksum::of(&message);
         message[2..4].copy_from_slice(&sum.to_be_bytes());
         let bytes = packet(udp.peer.ip(), udp.own.ip(), protocol::ICMP, &message);
-        assert_eq!(read(&bytes), Some(Arrived::Unreachable(udp)));
+        assert!(matches!(read(&bytes), Some(Arrived::Unreachable(flow, _)) if flow == udp));
     }
 
     proptest! {

@@ -92,6 +92,11 @@ impl TcpClient {
         self.expected.is_some()
     }
 
+    /// Whether a segment with this sequence number was sent: who quotes another has seen none of the connection (RFC 5927, 4.1).
+    pub fn has_sent(&self, sequence: u32) -> bool {
+        sequence.wrapping_sub(self.first.wrapping_sub(1)) <= self.next().wrapping_sub(self.first.wrapping_sub(1))
+    }
+
     pub fn late(&self) -> &'static str {
         self.judge.late()
     }
@@ -214,6 +219,15 @@ mod tests {
         assert_eq!(step.verdict, Some(Ok(())));
         let reset = sent(&step.packets);
         assert_eq!((reset[0].flags, reset[0].sequence), (flags::RST | flags::ACK, ISS.wrapping_add(1)));
+    }
+
+    #[test]
+    fn what_is_said_of_segments_that_were_not_sent_is_not_believed() {
+        let mut client = http();
+        assert!(client.has_sent(ISS) && !client.has_sent(ISS.wrapping_sub(1)) && !client.has_sent(ISS.wrapping_add(2)));
+        client.take(&from_peer(1000, ISS.wrapping_add(1), flags::SYN | flags::ACK, &[]));
+        let next = client.next();
+        assert!(client.has_sent(ISS) && client.has_sent(next) && !client.has_sent(next.wrapping_add(1)));
     }
 
     #[test]

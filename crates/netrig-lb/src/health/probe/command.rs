@@ -5,13 +5,18 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use rig_sys::process::{die_with_parent, has_ended, in_own_group, kill_group};
+use rig_sys::process::{die_with_parent, has_ended, in_own_group, kill_group, with_first_file_limit};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::check::ProgramCall;
 use super::words::Verdict;
 use crate::message::{Protocol, ServiceKey};
+
+/// Between looks whether a program that was killed has ended, and how many there are.
+const LAST_LOOK: Duration = Duration::from_millis(5);
+const LAST_LOOKS: u32 = 40;
 
 #[derive(Debug)]
 pub struct CommandProbe {
@@ -43,7 +48,7 @@ impl CommandProbe {
             command.env(format!("NETRIG_{name}_ADDRESS"), at.ip().to_string());
             command.env(format!("NETRIG_{name}_PORT"), at.port().to_string());
         }
-        let mut child = die_with_parent(in_own_group(&mut command)).spawn()?;
+        let mut child = die_with_parent(in_own_group(with_first_file_limit(&mut command))).spawn()?;
         let opened = i32::try_from(child.id()).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidData.into());
         let opened = opened.and_then(|pid| Ok(pidfd_open(pid, PidfdFlags::empty())?));
         match opened {
@@ -92,7 +97,13 @@ impl Drop for CommandProbe {
     fn drop(&mut self) {
         if !self.is_collected {
             let _gone = kill_group(self.child.id());
-            let _gone = self.child.wait();
+            // Who is killed ends at once, unless the kernel holds it, as on a file system that does not answer. Nobody waits for that.
+            for _ in 0..LAST_LOOKS {
+                if !matches!(self.child.try_wait(), Ok(None)) {
+                    return;
+                }
+                std::thread::sleep(LAST_LOOK);
+            }
         }
     }
 }

@@ -139,7 +139,12 @@ impl HttpAnswer {
         if let Some((search, left)) = &mut self.body {
             return body(search, left, bytes);
         }
+        let is_first = self.head.is_empty();
         self.head.extend_from_slice(bytes);
+        // A head ends with a line: what comes in small pieces is not read again for each.
+        if !is_first && !bytes.contains(&b'\n') && self.head.len() < LONGEST_HEAD {
+            return None;
+        }
         let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
         let mut response = httparse::Response::new(&mut fields);
         let length = match response.parse(&self.head) {

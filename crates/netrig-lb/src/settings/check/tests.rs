@@ -36,7 +36,7 @@ fn what_is_not_said_is_as_by_default() {
 #[test]
 fn all_keys_are_read_and_written() {
     let http = check(
-        NAT,
+        &NAT.replace("'10.0.0.1'", "{ address = '10.0.0.1', weight = 4 }"),
         "kind = 'http'\nport = 8080\nsource = '10.0.0.7'\ninterval = '500ms'\ninterval_down = '5s'\ntimeout = '200ms'\nrise = 4\n\
          fall = 5\njitter = '0%'\nbegin = 'down'\nfailed = 'remove'\nquorum = 3\nhysteresis = 1\nbelow_quorum = 'all'\n\
          slow_start = '1m'\npath = '/health?a=b'\nhost = 'www.example.com'\nstatus = '200-299, 304'\nbody = 'all \"good\"'",
@@ -108,6 +108,26 @@ fn what_cannot_be_is_refused_with_its_line_and_a_way_out() {
         let error = refused(service, text);
         assert!(error.contains(what) && error.contains(hint) && error.contains("lb.toml:"), "{text}: {error}");
     }
+    let with = |backend: &str| NAT.replace("'10.0.0.1'", backend);
+    let cases = [
+        (with("'10.0.0.1-10.0.0.3'"), "kind = 'tcp'\nquorum = 3\nhysteresis = 1", "a quorum of 3", "never met"),
+        (with("{ address = '10.0.0.1', check = ':7' }"), "kind = 'icmp'", "a port in 'check'", "no port"),
+        (with("{ address = '10.0.0.1', check = 'fd00::1' }"), "kind = 'tcp'\nsource = '10.0.0.7'", "fd00::1", "family"),
+        (with("{ address = '10.0.0.2', sorry = true, check = ':7' }"), "kind = 'tcp'", "a sorry server", "remove"),
+        (ROUTE.to_owned(), "kind = 'tcp'\nsource = '192.0.2.1'", "own address 192.0.2.1", "another address"),
+    ];
+    for (service, text, what, hint) in &cases {
+        let error = refused(service, text);
+        assert!(error.contains(what) && error.contains(hint) && error.contains("lb.toml:"), "{text}: {error}");
+    }
+    check(&with("'10.0.0.1-10.0.0.3'"), "kind = 'tcp'\nquorum = 2\nhysteresis = 1");
+    let many = "[[service]]\nlisten = '192.0.2.0-192.0.3.144:80'\nforward = 'route'\nbackend = ['10.0.0.1']\n[service.check]\nkind = 'tcp'\n";
+    let settings = |text: &str| {
+        Settings::parse("lb.toml", &format!("room = {{ services = 500 }}\n{text}"), Completeness::Required)
+    };
+    let error = settings(many).unwrap_err().to_string();
+    assert!(error.contains("more than 400 services' own addresses"), "{error}");
+    assert!(settings(&many.replace(".144", ".143")).is_ok());
     let rr = format!("{NAT}\nscheduler = 'rr'");
     assert!(refused(&rr, "kind = 'tcp'\nslow_start = '9s'").contains("scheduler ignores weights"));
     let unchecked =

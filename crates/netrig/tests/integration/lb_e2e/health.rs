@@ -173,3 +173,31 @@ fn checked(forward: &str) {
     home.does(&["stop", "--detach"]);
     running.end();
 }
+
+#[test]
+fn a_removed_backend_that_has_lost_its_neighbour_comes_back() {
+    use BackendHealthState::{Down, Up};
+    let Some(wires) = Wires::new(Plan::default()) else { return };
+    let home = BalancerDirectory::new(&wires);
+    wires.give_services(&SERVICES);
+    let services = SERVICES.map(|address| address.parse().unwrap());
+    let _first = Servers::start(&wires.servers[0], &services);
+    let second = Servers::start(&wires.servers[1], &services);
+    write(&home, "route", "kind = 'tcp'\nfailed = 'remove'");
+    let file = home.file().display().to_string();
+    let Some(running) = Daemon::start(&home, &[&file]) else { return };
+    // The first probe asks for the neighbour itself, and none fails for want of it.
+    found(&home, "from the beginning", (Up, None));
+    assert!(backends(&home).iter().all(|backend| backend.health.as_ref().unwrap().bad == 0));
+    drop(second);
+    found(&home, "the server has ended", (Down, Some("connection refused")));
+    let netlink = Netlink::open(&again(&wires.here)).unwrap();
+    for ipv6 in [false, true] {
+        let hop = netlink.next_hops(lab::server(1, ipv6, 80).ip()).unwrap()[0];
+        netlink.release_neighbor(hop).unwrap();
+    }
+    let _second = Servers::start(&wires.servers[1], &services);
+    found(&home, "the server is there again", (Up, None));
+    home.does(&["stop", "--detach"]);
+    running.end();
+}
