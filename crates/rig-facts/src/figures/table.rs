@@ -272,6 +272,7 @@ figures! {
         check: check::told,
         decimals: 1,
         is_optional: true,
+        sheets: &[(FigureSheet::Ends, BOTH_ENDS)],
         meaning: "only of other tools' tests whose output tells it, as iperf3's does: CPU time of the process at that end, percent of \
                   one CPU",
         ..END

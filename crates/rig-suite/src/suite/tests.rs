@@ -425,7 +425,7 @@ fn sockets_of_a_load_have_options() {
     ];
     assert_eq!(sender.options.words(), words);
     assert!(words.iter().all(|word| scenario.load_words().contains(word)), "{}", scenario.load_words());
-    let number = parse_with(LOAD, &with("udp-rr", "dscp = 46")).unwrap().scenarios.remove(0);
+    let number = parse_with(LOAD, &with("tcp-stream", "message = \"1k\", dscp = 46")).unwrap().scenarios.remove(0);
     assert!(number.load_words().contains("DSCP ef"), "{}", number.load_words());
     for (kind, keys, named) in [
         ("tcp-rr", "dscp = 64", "is no DSCP"),
