@@ -361,6 +361,12 @@ impl Devices {
         self.on.iter().filter_map(|on| Some((&on.device, on.attached.as_ref()?)))
     }
 
+    /// A device on which the program runs in generic mode.
+    pub(super) fn generic(&self) -> Option<&str> {
+        let generic = |(_, attached): &(&Device, &Attached)| attached.attachment.mode() == Mode::Generic;
+        self.attached().find(generic).map(|(device, _)| &*device.name)
+    }
+
     pub(super) fn wanted(&self) -> Vec<Device> {
         self.on.iter().map(|on| on.device.clone()).collect()
     }

@@ -18,7 +18,7 @@ use super::introduction;
 use super::keep::{self, Pins};
 use super::pace::SweepPace;
 use super::status::list;
-use super::syn_proxy::SynProxies;
+use super::syn_proxy::{SynProxies, refuse_generic};
 use crate::instance::Name;
 use crate::message::{Reply, Request};
 use crate::metrics;
@@ -299,14 +299,9 @@ impl Engine {
         let trouble = self.health.revive();
         self.troubles.checking.now(trouble).into_iter().for_each(|line| warn!("{line}"));
         self.devices.watch(&mut self.balancer).iter().for_each(|line| info!("{line}"));
-        let tended = self.syn_proxies.tend(&self.balancer, Instant::now());
-        let trouble = match tended {
-            Ok(said) => {
-                said.iter().for_each(|line| info!("{line}"));
-                None
-            }
-            Err(error) => Some(format!("cannot tend the SYN proxy: {}", in_words(&error.into()))),
-        };
+        let (said, trouble) = self.syn_proxies.tend(&self.balancer, Instant::now());
+        said.iter().for_each(|line| info!("{line}"));
+        let trouble = trouble.map(|why| format!("cannot tend the SYN proxy: {why}"));
         self.troubles.syn_proxy.now(trouble).into_iter().for_each(|line| warn!("{line}"));
         let snapshot = Snapshot::take(&self.balancer).map(|snapshot| self.counts.sample(snapshot));
         let trouble = snapshot.err().map(|error| format!("cannot read counters: {}", in_words(&error.into())));
@@ -386,16 +381,19 @@ impl Engine {
     /// All or nothing. Says which services are not in force, and which are from now on.
     pub(super) fn put_in_force(&mut self, rules: Rules) -> anyhow::Result<Vec<String>> {
         rules.config(self.balancer.sizes().connections).validate()?;
+        refuse_generic(&rules, self.devices.generic())?;
         let secret = rules.syn_proxy_secret.as_deref().map(read_secret).transpose()?;
+        // Before a service answers by another one's.
+        let before = secret.map(|secret| self.balancer.set_cookie_secret(secret)).transpose()?;
         if let Err(error) = self.health.apply(&mut self.balancer, &rules) {
             // Half of it may be done.
             self.health.apply(&mut self.balancer, &self.rules).unwrap_or_else(|error| {
                 warn!("the rules in force are incomplete: {}", in_words(&error.into()));
             });
+            if let Some(before) = before {
+                self.balancer.set_cookie_secret(before)?;
+            }
             return Err(error.into());
-        }
-        if let Some(secret) = secret {
-            self.balancer.set_cookie_secret(secret)?;
         }
         self.ask_for_neighbors();
         let mut said = Vec::new();

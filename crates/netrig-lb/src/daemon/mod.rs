@@ -40,7 +40,7 @@ use self::health::HealthChecks;
 use self::keep::Pins;
 use self::pace::SweepPace;
 use self::placed::Placements;
-use self::syn_proxy::SynProxies;
+use self::syn_proxy::{SynProxies, refuse_generic};
 use super::instance::{self, BALANCER, Name};
 use super::settings::{Completeness, Device, Settings, Start, Workers, read_secret};
 
@@ -227,6 +227,7 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Wa
     }
     devices.spread(&mut balancer).or_exit(Exit::Lacking)?;
     devices.set(&mut balancer, &start.devices).or_exit(Exit::Lacking)?;
+    refuse_generic(&rules, devices.generic()).or_exit(Exit::BadInput)?;
     let now = Instant::now();
     let engine = Engine {
         name: run.name.clone(),

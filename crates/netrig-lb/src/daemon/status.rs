@@ -81,7 +81,7 @@ impl Engine {
             table: TableStatus {
                 capacity: self.balancer.sizes().connections.into(),
                 connections: self.pace.live,
-                memory_bytes: self.memory,
+                memory_bytes: self.balancer.memory().map_or(self.memory, |memory| memory.total()),
                 sweep_ms: self.pace.took.as_millis() as u64,
             },
             timeouts: DefaultTimeouts {

@@ -3,19 +3,37 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
+use rig_cli::exit::in_words;
 use rig_datapath::balancer::{BalancerHandle, Drop, ServiceStatus};
 
 use super::counts::key_of;
 use crate::message::ServiceKey;
-use crate::settings::ServiceText;
+use crate::settings::{Rules, ServiceText, SynProxy};
 
 /// It has ended when it has answered nobody for so long.
 const QUIET: Duration = Duration::from_secs(10);
+/// What there was no memory for is not asked for again at once.
+const RETRY: Duration = Duration::from_secs(30);
 
 /// Of each service, how often it had answered, and when it was last seen to.
 #[derive(Debug, Default)]
 pub(super) struct SynProxies {
     answered: HashMap<ServiceKey, (u64, Option<Instant>)>,
+    /// There was no memory for its connections, when that was last tried, and why.
+    lacks: Option<(Instant, String)>,
+}
+
+/// The numbers that generic XDP leaves behind TCP's partial checksums are no sums of what the proxy writes.
+pub(super) fn refuse_generic(rules: &Rules, device: Option<&str>) -> anyhow::Result<()> {
+    let proxied = rules.services.iter().find(|service| service.syn_proxy() != SynProxy::Off);
+    match (proxied, device) {
+        (Some(service), Some(device)) => Err(anyhow!(
+            "{} has the SYN proxy, which cannot write the checksums of generic XDP, as {device} has it: a driver with XDP, or syn_proxy = \"off\"",
+            ServiceText(service.key)
+        )),
+        _ => Ok(()),
+    }
 }
 
 impl SynProxies {
@@ -23,17 +41,24 @@ impl SynProxies {
         matches!(self.answered.get(&service), Some((_, Some(_))))
     }
 
-    /// To be called about once a second. What is to be said.
-    pub(super) fn tend(&mut self, balancer: &BalancerHandle, now: Instant) -> Result<Vec<String>, rig_datapath::Error> {
-        balancer.turn_cookie_keys()?;
-        let room = balancer.expect_syn_proxy()?;
-        let mut said = self.look(&balancer.services()?, now);
-        if room {
-            said.push(
-                "there is room for connections of the SYN proxy from here on: 16 bytes for each place".to_owned(),
-            );
+    /// To be called about once a second. What is to be said, and what did not work.
+    pub(super) fn tend(&mut self, balancer: &BalancerHandle, now: Instant) -> (Vec<String>, Option<String>) {
+        let words = |error: rig_datapath::Error| in_words(&error.into());
+        let turned = balancer.turn_cookie_keys().err().map(words);
+        let (mut said, seen) = match balancer.services() {
+            Ok(services) => (self.look(&services, now), None),
+            Err(error) => (Vec::new(), Some(words(error))),
+        };
+        if self.lacks.as_ref().is_none_or(|(since, _)| now.duration_since(*since) >= RETRY) {
+            let room = balancer.expect_syn_proxy();
+            if let Ok(true) = room {
+                said.push(
+                    "there is room for connections of the SYN proxy from here on: 16 bytes for each place".to_owned(),
+                );
+            }
+            self.lacks = room.err().map(|error| (now, words(error)));
         }
-        Ok(said)
+        (said, turned.or(seen).or_else(|| self.lacks.as_ref().map(|(_, why)| why.clone())))
     }
 
     fn look(&mut self, services: &[ServiceStatus], now: Instant) -> Vec<String> {
@@ -68,6 +93,7 @@ mod tests {
     use rig_datapath::balancer::{Protocol, Traffic};
 
     use super::*;
+    use crate::settings::{Completeness, Settings};
 
     fn service(answered: u64) -> ServiceStatus {
         ServiceStatus {
@@ -80,6 +106,22 @@ mod tests {
             refused: vec![(Drop::SynAnswered, answered)],
             unanswered: 4096,
             backends: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn generic_xdp_is_refused_where_a_service_has_it() {
+        let rules = |mode: &str| {
+            let text = format!(
+                "[[service]]\nlisten = '192.0.2.1:80'\nbackend = ['10.0.0.1:80']\nforward = 'nat'\nsyn_proxy = '{mode}'"
+            );
+            Settings::parse("lb.toml", &text, Completeness::Optional).unwrap().rules
+        };
+        assert!(refuse_generic(&rules("off"), Some("eth0")).is_ok());
+        for mode in ["auto", "always"] {
+            assert!(refuse_generic(&rules(mode), None).is_ok());
+            let error = refuse_generic(&rules(mode), Some("eth0")).unwrap_err().to_string();
+            assert!(error.contains("192.0.2.1:80") && error.contains("eth0"), "{error}");
         }
     }
 

@@ -210,7 +210,7 @@ impl Service {
     }
 
     pub fn syn_proxy(&self) -> SynProxy {
-        self.syn_proxy_said.unwrap_or_else(|| syn_proxy::by_default(self.key.protocol, self.forward))
+        self.syn_proxy_said.unwrap_or_default()
     }
 
     fn backend(&mut self, address: SocketAddr) -> Option<&mut Backend> {

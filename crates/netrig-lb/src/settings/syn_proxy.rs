@@ -3,18 +3,18 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::num::NonZeroU32;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rig_datapath::balancer as datapath;
 
-use crate::message::{ForwardingMethod, Protocol};
-
 /// What was said of a service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum SynProxy {
     Auto,
     Always,
+    /// Where nothing is said: connections through the proxy are not as those without it.
+    #[default]
     Off,
 }
 
@@ -36,6 +36,8 @@ pub fn syn_proxy_name(proxy: SynProxy) -> &'static str {
 /// Unanswered connections from which on SYNs are answered: what one listening socket of a backend holds, by Linux's
 /// `net.core.somaxconn`.
 const FROM: u32 = 4096;
+/// Fewer are so soon reached by clients that mean it that half of what a small service may have is waited for.
+const LEAST: u32 = 128;
 
 /// A secret that balancers of a cluster share cannot be read. What it is is never told.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +46,12 @@ pub enum SecretError {
     Read(PathBuf, #[source] std::io::Error),
     #[error("{} may be read or written by others than its owner: chmod 600", .0.display())]
     Open(PathBuf),
+    #[error("{}, which has the SYN proxy's secret, has to be named by its whole path: a reload may run elsewhere", .0.display())]
+    Relative(PathBuf),
+    #[error("{}, which has the SYN proxy's secret, is no file", .0.display())]
+    NoFile(PathBuf),
+    #[error("{} belongs to another user than root and who runs this", .0.display())]
+    Owner(PathBuf),
     #[error("{} has to have 32 hexadecimal digits, and nothing else: openssl rand -hex 16", .0.display())]
     Form(PathBuf),
 }
@@ -51,8 +59,19 @@ pub enum SecretError {
 /// Reads the secret that a file has.
 pub fn read_secret(path: &Path) -> Result<datapath::CookieSecret, SecretError> {
     let read = |error| SecretError::Read(path.to_owned(), error);
-    let mut file = File::open(path).map_err(read)?;
-    if file.metadata().map_err(read)?.permissions().mode() & 0o077 != 0 {
+    if !path.is_absolute() {
+        return Err(SecretError::Relative(path.to_owned()));
+    }
+    // Nobody waits for who writes into a FIFO.
+    let mut file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(read)?;
+    let about = file.metadata().map_err(read)?;
+    if !about.is_file() {
+        return Err(SecretError::NoFile(path.to_owned()));
+    }
+    if about.uid() != 0 && about.uid() != rustix::process::geteuid().as_raw() {
+        return Err(SecretError::Owner(path.to_owned()));
+    }
+    if about.permissions().mode() & 0o077 != 0 {
         return Err(SecretError::Open(path.to_owned()));
     }
     let mut text = String::new();
@@ -68,12 +87,6 @@ pub fn read_secret(path: &Path) -> Result<datapath::CookieSecret, SecretError> {
     if is_hexadecimal { Ok(secret.into()) } else { Err(SecretError::Form(path.to_owned())) }
 }
 
-/// What a service has where nothing is said of it: `auto`, if its packets can be translated.
-pub fn by_default(protocol: Protocol, forward: Option<ForwardingMethod>) -> SynProxy {
-    let translates = matches!(forward, Some(ForwardingMethod::FullNat | ForwardingMethod::Nat));
-    if protocol == Protocol::Tcp && translates { SynProxy::Auto } else { SynProxy::Off }
-}
-
 impl SynProxy {
     /// As the datapath shall have it, of a service that may have so many connections: long before they are all taken.
     pub fn in_force(self, most: u32) -> datapath::SynProxy {
@@ -81,7 +94,8 @@ impl SynProxy {
             Self::Off => datapath::SynProxy::Off,
             Self::Always => datapath::SynProxy::Always,
             Self::Auto => {
-                let from = NonZeroU32::new((most / 8).min(FROM)).unwrap_or(NonZeroU32::MIN);
+                let from = (most / 8).max((most / 2).min(LEAST)).min(FROM);
+                let from = NonZeroU32::new(from).unwrap_or(NonZeroU32::MIN);
                 datapath::SynProxy::Auto { from }
             }
         }
@@ -113,6 +127,15 @@ mod tests {
             assert!(!format!("{error} {error:?}").contains("0a0B"));
         }
         assert!(matches!(read_secret(&directory.path().join("none")), Err(SecretError::Read(..))));
+        assert!(matches!(read_secret(Path::new("secret")), Err(SecretError::Relative(_))));
+        assert!(matches!(read_secret(directory.path()), Err(SecretError::NoFile(_))));
+        let fifo = directory.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).unwrap();
+        assert!(matches!(read_secret(&fifo), Err(SecretError::NoFile(_))));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(1), None).unwrap();
+            assert!(matches!(read_secret(&path), Err(SecretError::Owner(_))));
+        }
     }
 
     #[test]
@@ -121,15 +144,6 @@ mod tests {
             datapath::SynProxy::Auto { from } => from.get(),
             other => panic!("{other:?}"),
         };
-        assert_eq!([1 << 20, 8000, 64, 4].map(from), [4096, 1000, 8, 1]);
-    }
-
-    #[test]
-    fn what_cannot_be_translated_has_none_by_default() {
-        let of = |protocol, forward| by_default(protocol, Some(forward));
-        assert_eq!(of(Protocol::Tcp, ForwardingMethod::FullNat), SynProxy::Auto);
-        assert_eq!(of(Protocol::Tcp, ForwardingMethod::Nat), SynProxy::Auto);
-        assert_eq!(of(Protocol::Tcp, ForwardingMethod::Route), SynProxy::Off);
-        assert_eq!(of(Protocol::Udp, ForwardingMethod::FullNat), SynProxy::Off);
+        assert_eq!([1 << 20, 8000, 800, 64, 4, 1].map(from), [4096, 1000, 128, 32, 2, 1]);
     }
 }

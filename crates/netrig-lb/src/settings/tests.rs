@@ -422,11 +422,12 @@ proptest! {
 }
 
 #[test]
-fn the_syn_proxy_is_automatic_where_it_can_be() {
+fn the_syn_proxy_is_off_unless_it_is_asked_for() {
     let service = |more: &str| format!("[[service]]\nlisten = '192.0.2.1:80'\nbackend = ['10.0.0.1:80']\n{more}");
     let said = |more: &str| parse(&service(more)).rules.services[0].syn_proxy();
     let full_nat = "local = '198.51.100.1'\n";
-    assert_eq!(said(full_nat), SynProxy::Auto);
+    assert_eq!(said(full_nat), SynProxy::Off);
+    assert_eq!(said(&format!("{full_nat}syn_proxy = 'auto'")), SynProxy::Auto);
     assert_eq!(said("forward = 'route'"), SynProxy::Off);
     assert_eq!(said(&format!("{full_nat}syn_proxy = 'always'")), SynProxy::Always);
     let off = parse(&service("forward = 'nat'\nsyn_proxy = 'off'"));

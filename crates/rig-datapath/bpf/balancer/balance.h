@@ -116,7 +116,7 @@ static always_inline int is_over(enum state state, int direct_return)
 
 /* In place of a verdict: the SYN proxy has to see the packet first. */
 #define UNSEEN -1
-/* And: the connection is over, and the packet is the first one of another, whose SYN the proxy has answered. */
+/* And: the connection has ended, and the packet is the first one of another. */
 #define FOLLOWED -2
 
 /* Whether the SYN proxy has a part in a packet of a connection, beyond shifting its numbers. */
@@ -128,7 +128,7 @@ static always_inline int concerns_proxy(const struct connection *c, const struct
 	return s->syn_proxy != PROXY_OFF && direction == INWARD && is_over(STATE(c->live), 0);
 }
 
-/* What the SYN proxy does with a packet of a connection: 0, a reason for a drop, or FOLLOWED. A function of its own as `ask_kernel`. */
+/* What the SYN proxy does with a packet of a connection: 0, a reason for a drop, TURNED, or FOLLOWED. A function of its own as `ask_kernel`. */
 static __noinline int step(struct xdp_md *ctx, struct packet *p, __u32 entry, __u32 tick)
 {
 	struct connection *c = connection_at(SLOT(entry));
@@ -139,8 +139,7 @@ static __noinline int step(struct xdp_md *ctx, struct packet *p, __u32 entry, __
 		return DROP_INTERNAL;
 	p->seen = 1;
 	live = *(volatile __u64 *)&c->live;
-	if (DIRECTION(entry) == INWARD && is_over(STATE(live), 0) && takes_cookies(s) && find_cookie(p, ctx) &&
-	    end_connection(SLOT(entry), live, tick))
+	if (DIRECTION(entry) == INWARD && replaces(p, ctx, SLOT(entry), STATE(live)) && end_connection(SLOT(entry), live, tick))
 		return FOLLOWED;
 	return is_spliced(c) ? step_splice(p, ctx, SLOT(entry), DIRECTION(entry), tick) : 0;
 }
@@ -492,7 +491,7 @@ static always_inline int is_opening(const struct packet *p, enum kind kind)
 /*
  * A client that uses a port again after its connection is over is scheduled, counted and limited as any other one. One whose connection
  * still closes, or that repeats its SYN, goes on with the same backend, unless that one gets no new connections. The old connection
- * ends here, unless the SYN proxy is to answer first; `before` is its backend.
+ * ends here; one that is over only when the client has acknowledged the SYN proxy's answer. `before` is its backend.
  */
 static always_inline int reopens(const struct packet *p, enum kind kind, __u32 entry, __u32 *before, __u32 tick)
 {
@@ -501,6 +500,7 @@ static always_inline int reopens(const struct packet *p, enum kind kind, __u32 e
 	struct backend *b;
 	enum state state;
 	__u64 live;
+	int over;
 
 	/* No connection begins with these: a forged one must not end what a reset has not. */
 	if (!is_opening(p, kind) || p->tcp_flags & (TCP_RST | TCP_FIN) || DIRECTION(entry) == OUTWARD)
@@ -515,8 +515,10 @@ static always_inline int reopens(const struct packet *p, enum kind kind, __u32 e
 	b = backend_at(c->backend);
 	if (!s || !b)
 		return 0;
-	return (is_over(state, is_direct_return(s)) || (!b->weight && (is_closing(state) || state == SYN_RECV))) &&
-	       (p->proxied || end_connection(SLOT(entry), live, tick));
+	over = is_over(state, is_direct_return(s));
+	if (over && p->proxied)
+		return 1;
+	return (over || (!b->weight && (is_closing(state) || state == SYN_RECV))) && end_connection(SLOT(entry), live, tick);
 }
 
 /* How far a packet goes: benchmarks stop behind the stages before the last (stages.h). */
@@ -528,12 +530,16 @@ static always_inline __u32 copy_of(__u32 entry)
 #if TRACING
 	struct connection *c = connection_at(SLOT(entry));
 	struct trace *t = trace_record();
+	const struct splice *splice;
 
 	if (!c || !t)
 		return 0;
 	t->entry = entry;
 	t->live = c->live;
 	t->copy = *c;
+	splice = is_spliced(c) ? record_of_splice(SLOT(entry)) : 0;
+	if (splice)
+		t->splice = *splice;
 	return COPY_IN_SET | (__u32)DIRECTION(entry) << 31;
 #endif
 	return entry;
@@ -590,6 +596,15 @@ static __noinline int answer(struct xdp_md *ctx, struct packet *p, __u32 number,
 		return drop(reason ?: DROP_INTERNAL);
 	refuse(number, DROP_SYN_ANSWERED);
 	return leave_by(ctx, p, ctx->ingress_ifindex, control);
+}
+
+/* What the SYN proxy has made of a packet of a connection goes back. A function of its own as `ask_kernel`. */
+static __noinline int send_back(struct xdp_md *ctx, struct packet *p)
+{
+	const struct control *control = settings();
+
+	drop(DROP_PROXY_WAITS);
+	return control ? leave_by(ctx, p, ctx->ingress_ifindex, control) : XDP_DROP;
 }
 
 /* What a packet of no connection comes with, enum cookie. A function of its own as `ask_kernel`. */
@@ -700,6 +715,8 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 		verdict = step(ctx, packet, entry, tick);
 		if (verdict > 0)
 			return drop(verdict);
+		if (verdict == TURNED)
+			return send_back(ctx, packet);
 		if (verdict != FOLLOWED)
 			continue;
 		TRACE(reopening, REOPENED);

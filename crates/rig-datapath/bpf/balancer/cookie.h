@@ -2,8 +2,8 @@
 /*
  * The SYN proxy's cookies: sequence numbers that say whether a client has had the answer to its SYN, and what it offered there. From the
  * lowest bit: 22 bits of a keyed hash of addresses, ports and the client's own number; 3 of the MSS, 1 whether it takes SACK, 4 of its
- * window scale; and 2 of the epoch, which has a key of its own. A number by chance is taken for one of three in four epochs, so for one
- * in 5.6 million.
+ * window scale; and 2 of the epoch, which has a key of its own. By chance a packet has one in three of four epochs, and there
+ * are two numbers that it may be of: one in 2.8 million.
  */
 #ifndef BALANCER_COOKIE_H
 #define BALANCER_COOKIE_H

@@ -64,6 +64,29 @@ static always_inline int resize(struct xdp_md *ctx, struct packet *p, __u32 byte
 	return 0;
 }
 
+/* So many bytes are behind the header of IP, which says so. */
+static always_inline int set_length(struct xdp_md *ctx, const struct packet *p, __u32 bytes)
+{
+	void *end = (void *)(long)ctx->data_end, *l3 = (void *)(long)ctx->data + (p->l3 & L3_MASK);
+
+	if (p->ipv6) {
+		struct ipv6hdr *ip = l3;
+
+		if ((void *)(ip + 1) > end)
+			return DROP_INTERNAL;
+		ip->payload_len = bpf_htons(bytes);
+	} else {
+		struct iphdr *ip = l3;
+		__u16 length = bpf_htons(p->l3_length);
+
+		if ((void *)(ip + 1) > end)
+			return DROP_INTERNAL;
+		ip->check = exchanged(ip->check, ip->tot_len, length);
+		ip->tot_len = length;
+	}
+	return 0;
+}
+
 /* The sum of so many bytes, a multiple of 4 that the compiler knows, which are there. */
 #define SUM_BYTES(at, bytes)                                                                                           \
 	({                                                                                                             \
@@ -87,8 +110,7 @@ struct segment {
  */
 static always_inline int write_segment(struct xdp_md *ctx, struct packet *p, const struct segment *s, const struct offer *o, int back)
 {
-	__u32 l3 = p->l3 & L3_MASK, l4 = p->l4 & L4_MASK;
-	__u32 bytes = sizeof(struct tcphdr) + (o->has_time ? OPTIONS_WITH_TIME : OPTIONS_WITHOUT_TIME);
+	__u32 l4 = p->l4 & L4_MASK, bytes = sizeof(struct tcphdr) + (o->has_time ? OPTIONS_WITH_TIME : OPTIONS_WITHOUT_TIME);
 	void *end;
 	struct tcphdr *tcp;
 	__u64 sum;
@@ -122,22 +144,7 @@ static always_inline int write_segment(struct xdp_md *ctx, struct packet *p, con
 		sum += SUM_BYTES(tcp, sizeof(*tcp) + OPTIONS_WITHOUT_TIME);
 	}
 	tcp->check = ~fold(sum);
-	if (p->ipv6) {
-		struct ipv6hdr *ip = (void *)(long)ctx->data + l3;
-
-		if ((void *)(ip + 1) > end)
-			return DROP_INTERNAL;
-		ip->payload_len = bpf_htons(bytes);
-	} else {
-		struct iphdr *ip = (void *)(long)ctx->data + l3;
-		__u16 length = bpf_htons(p->l3_length);
-
-		if ((void *)(ip + 1) > end)
-			return DROP_INTERNAL;
-		ip->check = exchanged(ip->check, ip->tot_len, length);
-		ip->tot_len = length;
-	}
-	return 0;
+	return set_length(ctx, p, bytes);
 }
 
 /* The packet goes back to where it came from, with a header of its own. */
@@ -270,10 +277,40 @@ OF_PACKET(int, begin_splice, (struct xdp_md *ctx, __u32 slot), (ctx, slot))
 	return 0;
 }
 
+/* What `step_splice` has made of a packet goes back to where the packet came from. */
+#define TURNED -3
+
+/*
+ * A backend's answer is none to the connection's SYN: it has another connection of these ports, which ends by a reset as it would with a
+ * client that has sent a SYN (RFC 9293, 3.10.7.3). TURNED or a reason for a drop.
+ */
+OF_PACKET(int, reset_backend, (struct xdp_md *ctx), (ctx))
+{
+	struct tcphdr *tcp;
+
+	if (!p || resize(ctx, p, sizeof(*tcp)))
+		return DROP_INTERNAL;
+	tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	tcp->source = p->tuple.destination_port;
+	tcp->dest = p->tuple.source_port;
+	tcp->seq = tcp->ack_seq;
+	tcp->ack_seq = 0;
+	((__u8 *)tcp)[12] = sizeof(*tcp) / 4 << 4;
+	((__u8 *)tcp)[13] = TCP_RST;
+	tcp->window = 0;
+	tcp->check = 0;
+	tcp->urg_ptr = 0;
+	tcp->check = ~fold(sum_pseudo(&p->tuple.source, &p->tuple.destination, IPPROTO_TCP, sizeof(*tcp)) +
+			   SUM_BYTES(tcp, sizeof(*tcp)));
+	return set_length(ctx, p, sizeof(*tcp)) ?: turn_round(ctx, p) ?: TURNED;
+}
+
 /* Makes of a backend's SYN-ACK what opens the client's window, and is acknowledged. */
 static always_inline int make_keep_alive(struct xdp_md *ctx, struct packet *p, __u64 options)
 {
-	__u32 l4 = p->l4 & L4_MASK, l3 = p->l3 & L3_MASK, scale = OPTIONS_SCALE(options);
+	__u32 l4 = p->l4 & L4_MASK, scale = OPTIONS_SCALE(options);
 	__u64 times = read_times(ctx, OPTIONS_TIME(options)), sum;
 	int has_time = OPTIONS_TIME(options) != 0;
 	__u32 header = sizeof(struct tcphdr) + (has_time ? 2 + TIME_BYTES : 0);
@@ -311,22 +348,7 @@ static always_inline int make_keep_alive(struct xdp_md *ctx, struct packet *p, _
 	*byte = 0;
 	tcp->check = ~fold(sum);
 	p->tcp_flags = TCP_ACK;
-	if (p->ipv6) {
-		struct ipv6hdr *ip = (void *)(long)ctx->data + l3;
-
-		if ((void *)(ip + 1) > end)
-			return DROP_INTERNAL;
-		ip->payload_len = bpf_htons(header + 1);
-	} else {
-		struct iphdr *ip = (void *)(long)ctx->data + l3;
-		__u16 length = bpf_htons(p->l3_length);
-
-		if ((void *)(ip + 1) > end)
-			return DROP_INTERNAL;
-		ip->check = exchanged(ip->check, ip->tot_len, length);
-		ip->tot_len = length;
-	}
-	return 0;
+	return set_length(ctx, p, header + 1);
 }
 
 /* The difference is known from the backend's answer on; `next` is its number behind that. */
@@ -341,15 +363,50 @@ static always_inline __u64 opened(__u64 word, __u32 next, __u32 scale)
 	return (__u32)(cookie + 1 - next) | (__u64)SPLICE_OPEN << 32 | shifts;
 }
 
-static always_inline void open_splice(struct connection *c, struct splice *splice, __u64 word)
+/* Whether it is this packet that opens it: two CPUs may have one each. */
+static always_inline int open_splice(struct connection *c, struct splice *splice, __u64 waiting, __u64 word)
 {
-	*(volatile __u64 *)&splice->word = word;
+	if (atomic_replace(&splice->word, waiting, word) != waiting)
+		return 0;
 	*(volatile __u16 *)&c->counter = c->counter & ~OPENING;
+	return 1;
 }
 
 /*
- * A packet of a connection that was made upon a cookie: what the proxy has to do with it before it is forwarded. 0, or a reason for a
- * drop.
+ * Whether a client's packet is of another connection than the one that is known, which it takes the place of: one that is over; or one
+ * that no backend has answered, which shows nobody else's packets, and is made again by what its client sends next.
+ */
+OF_PACKET(int, replaces, (struct xdp_md *ctx, __u32 slot, __u32 state), (ctx, slot, state))
+{
+	const struct connection *c = connection_at(slot);
+	const struct service *s = c ? service_at(c->service) : 0;
+	const struct backend *b = c ? backend_at(c->backend) : 0;
+	const struct splice *splice = c && is_spliced(c) ? splice_at(slot) : 0;
+	struct tcphdr *tcp;
+	__u32 isn, cookie;
+	int waits;
+
+	if (!p || !s || !b)
+		return 0;
+	waits = splice && c->counter & OPENING;
+	tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	isn = bpf_ntohl(tcp->seq);
+	if (waits && (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_SYN)
+		return isn != splice->isn;
+	if ((!waits && state != TIME_WAIT && state != CLOSE) || !takes_cookies(s))
+		return 0;
+	cookie = find_cookie(p, ctx);
+	if (cookie == COOKIE)
+		isn--;
+	/* With the same number it is the same connection, the reset of which was none. */
+	return cookie && (!splice || isn != splice->isn || (waits && !b->weight));
+}
+
+/*
+ * A packet of a connection that was made upon a cookie: what the proxy has to do with it before it is forwarded. 0, TURNED, or a reason
+ * for a drop.
  */
 OF_PACKET(int, step_splice, (struct xdp_md *ctx, __u32 slot, __u32 direction, __u32 tick), (ctx, slot, direction, tick))
 {
@@ -358,6 +415,7 @@ OF_PACKET(int, step_splice, (struct xdp_md *ctx, __u32 slot, __u32 direction, __
 	struct tcphdr *tcp;
 	__u32 sequence, acknowledged, flags;
 	__u64 word, options;
+	int ours;
 
 	if (!p || !c || !splice)
 		return DROP_INTERNAL;
@@ -378,26 +436,32 @@ OF_PACKET(int, step_splice, (struct xdp_md *ctx, __u32 slot, __u32 direction, __
 		p->cookie = sequence == splice->isn ? COOKIE_OF_PROBE : COOKIE;
 		return make_syn(p, ctx);
 	}
+	ours = flags & TCP_ACK && acknowledged == splice->isn + 1;
 	if (flags & TCP_RST) {
-		if (SPLICE_PHASE(word) == SPLICE_WAITING && (!(flags & TCP_ACK) || acknowledged != splice->isn + 1))
+		if (SPLICE_PHASE(word) != SPLICE_WAITING)
+			return 0;
+		if (!ours)
 			return DROP_PROXY_WAITS;
 		/* Its number is what the client expects next. */
-		if (SPLICE_PHASE(word) == SPLICE_WAITING)
-			open_splice(c, splice, opened(word, sequence, NO_SCALE));
+		open_splice(c, splice, word, opened(word, sequence, NO_SCALE));
 		return 0;
 	}
 	if ((flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK)) {
-		options = read_options(ctx, p->l4);
-		if (SPLICE_PHASE(word) == SPLICE_WAITING) {
-			if (acknowledged != splice->isn + 1)
-				return DROP_PROXY_WAITS;
-			if (OPTIONS_TIME(options))
-				splice->timestamp -= bpf_ntohl(read_times(ctx, OPTIONS_TIME(options)));
-			open_splice(c, splice, opened(word, sequence + 1, OPTIONS_SCALE(options)));
+		if (!ours) {
+			/* An open one's backend answers another SYN of the client's: it knows nothing of this connection any more. */
+			if (SPLICE_PHASE(word) == SPLICE_OPEN)
+				end_connection(slot, *(volatile __u64 *)&c->live, tick);
+			return reset_backend(p, ctx);
 		}
+		options = read_options(ctx, p->l4);
+		if (SPLICE_PHASE(word) == SPLICE_WAITING &&
+		    open_splice(c, splice, word, opened(word, sequence + 1, OPTIONS_SCALE(options))) && OPTIONS_TIME(options))
+			splice->timestamp -= bpf_ntohl(read_times(ctx, OPTIONS_TIME(options)));
 		return make_keep_alive(ctx, p, options);
 	}
-	return SPLICE_PHASE(word) == SPLICE_WAITING ? DROP_PROXY_WAITS : 0;
+	if (SPLICE_PHASE(word) != SPLICE_WAITING)
+		return 0;
+	return flags & TCP_ACK && !ours ? reset_backend(p, ctx) : DROP_PROXY_WAITS;
 }
 
 #endif

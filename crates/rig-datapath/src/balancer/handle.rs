@@ -120,9 +120,9 @@ impl BalancerHandle {
         Hasher { key: self.tuning.key }.hash(protocol, source, destination)
     }
 
-    /// What its maps take.
+    /// What its maps take, also those that there are only for what is in use.
     pub fn memory(&self) -> Result<Memory, Error> {
-        self.sizes.memory_here()
+        Ok(Memory { splices: self.memory_of_splices()?, ..self.sizes.memory_here()? })
     }
 
     /// Has the kernel know where backends' next hops are, and keep that fresh: as managed neighbours where it has those (Linux

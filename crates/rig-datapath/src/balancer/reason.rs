@@ -51,7 +51,7 @@ reasons! {
             "many of them are an attack, or come for what this machine passes on from such an address itself: then raise `strays`";
         SynAnswered = 22, "syn_answered", "a client's SYN that the SYN proxy answered itself: the backend gets one when the client answers",
             "nothing: with `syn_proxy = \"auto\"` a flood goes on while they come, and `netrig lb status` shows of which service";
-        ProxyWaits = 23, "proxy_waits", "a packet of a connection of the SYN proxy's, before its backend has answered, that says nothing new",
+        ProxyWaits = 23, "proxy_waits", "a packet of a connection of the SYN proxy's, before its backend has answered, that says nothing new; or a backend's that answers another SYN, which is reset",
             "nothing if few; many of them: see whether the service's backends answer, and whether their backlog is full (`ss -lnt`)";
     }
 }

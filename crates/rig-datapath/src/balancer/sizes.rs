@@ -58,11 +58,13 @@ pub struct Memory {
     pub places: u64,
     /// Services, backends, local addresses, schedules and counters.
     pub configuration: u64,
+    /// What the SYN proxy keeps of its connections: none until it has any.
+    pub splices: u64,
 }
 
 impl Memory {
     pub fn total(&self) -> u64 {
-        self.connections + self.index + self.free_slots + self.places + self.configuration
+        self.connections + self.index + self.free_slots + self.places + self.configuration + self.splices
     }
 }
 
@@ -156,6 +158,7 @@ impl Sizes {
                 + bytes(self.local_addresses, size_of::<Address>() + 4)
                 + bytes(self.local_addresses + self.services + self.backends, size_of::<Address>() + 8 + HASHED)
                 + u64::from(self.list_entries) * 4,
+            splices: 0,
         }
     }
 }

@@ -45,9 +45,13 @@ const EPOCH_SECONDS: u64 = 64;
 
 impl BalancerHandle {
     /// Cookies are made with this secret from here on; those that were made with another one are void. It is kept with the tables.
-    pub fn set_cookie_secret(&self, CookieSecret(secret): CookieSecret) -> Result<(), Error> {
+    /// Returns the one before.
+    pub fn set_cookie_secret(&self, CookieSecret(secret): CookieSecret) -> Result<CookieSecret, Error> {
         let keys: CookieKeys = self.tables.cookie_keys.at(0)?;
-        if keys.secret == secret { Ok(()) } else { self.make_cookie_keys(secret, keys.epoch) }
+        if keys.secret != secret {
+            self.make_cookie_keys(secret, keys.epoch)?;
+        }
+        Ok(CookieSecret(keys.secret))
     }
 
     /// Makes the keys of the time that it is. To be called about once a second.
@@ -71,6 +75,11 @@ impl BalancerHandle {
     /// Whether the SYN proxy has room for its connections.
     fn has_splices(&self) -> Result<bool, Error> {
         Ok(self.tables.splices.get::<u32, u32>(&0)?.is_some())
+    }
+
+    /// Bytes of that room.
+    pub(super) fn memory_of_splices(&self) -> Result<u64, Error> {
+        Ok(if self.has_splices()? { u64::from(self.slots.end) * size_of::<Splice>() as u64 } else { 0 })
     }
 
     /// Makes room for the SYN proxy's connections, as many as there can be: 16 bytes for each place of the table.

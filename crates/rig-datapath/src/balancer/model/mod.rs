@@ -335,6 +335,10 @@ impl Model {
                 let drop = Some(Drop::SynAnswered);
                 PacketResult { verdict: Verdict::Transmit, frame: answer, drop, pass: None }
             }
+            Err(Refusal::Reset(reset)) => {
+                let drop = Some(Drop::ProxyWaits);
+                PacketResult { verdict: Verdict::Transmit, frame: reset, drop, pass: None }
+            }
             Err(Refusal::Drop(reason)) => {
                 let frame = if self.changed { out } else { frame.to_vec() };
                 PacketResult { verdict: Verdict::Drop, frame, drop: Some(reason), pass: None }
@@ -369,17 +373,13 @@ impl Model {
                 || direct_return && connection.state == State::FinWait;
             let reopens = tcp_flags & (SYN | ACK | RST | FIN) == SYN && (is_over || again && gone);
             if reopens && self.is_proxying_here(&packet) {
+                if !is_over {
+                    self.end(at, tick);
+                }
                 return Err(self.answer(&packet, frame, tick));
             }
-            let follows = packet.ttl > 1
-                && matches!(connection.state, State::TimeWait | State::Close)
-                && self.takes_cookies(connection.service)
-                && self.cookie(&packet, frame).is_some();
-            if reopens || follows {
-                let ended = self.connections.remove(at);
-                self.hold_down(&ended);
-                self.dead.push(tick);
-                before = Some(ended.backend);
+            if reopens || self.replaces(at, &packet, frame) {
+                before = Some(self.end(at, tick));
                 found = None;
             }
         }
@@ -391,6 +391,14 @@ impl Model {
             self.step(&mut packet, frame, (at, direction), tick)?;
         }
         self.forward(&packet, frame, at, direction, tick)
+    }
+
+    /// Ends a connection; its backend.
+    fn end(&mut self, at: usize, tick: u32) -> usize {
+        let ended = self.connections.remove(at);
+        self.hold_down(&ended);
+        self.dead.push(tick);
+        ended.backend
     }
 
     fn inward(&self, connection: &Connection) -> Tuple {
@@ -698,6 +706,8 @@ enum Refusal {
     TooBigMessage(Vec<u8>),
     /// The same, by the SYN proxy.
     SynAnswered(Vec<u8>),
+    /// A backend's packet, which is answered by this one.
+    Reset(Vec<u8>),
     Pass(Pass),
 }
 

@@ -10,7 +10,7 @@ use super::super::cookie;
 use super::super::reason::Drop;
 use super::super::shape::State;
 use super::packet::{Kind, Packet};
-use super::{ACK, Connection, Direction, Model, RST, Refusal, SYN, ServiceId};
+use super::{ACK, Connection, Direction, FIN, Model, RST, Refusal, SYN, ServiceId};
 
 const MSS: [u16; 8] = [216, 536, 1220, 1360, 1400, 1440, 1460, 8940];
 const NO_SCALE: u8 = 15;
@@ -324,7 +324,7 @@ impl Model {
         frame: &mut Vec<u8>,
         (at, direction): (usize, Direction),
         tick: u32,
-    ) -> Result<(), Drop> {
+    ) -> Result<(), Refusal> {
         let seen = self.connections[at].seen;
         let (Some(splice), Kind::Flow { tcp_flags }) = (&mut self.connections[at].splice, packet.kind) else {
             return Ok(());
@@ -338,28 +338,36 @@ impl Model {
             let cookie = Cookie { cookie: splice.number, isn: splice.isn };
             let is_its = acknowledged.wrapping_sub(1) == splice.number && sequence.wrapping_sub(splice.isn) <= 1;
             if tcp_flags & SYN != 0 || !is_its || seen == tick {
-                return Err(Drop::ProxyWaits);
+                return Err(Drop::ProxyWaits.into());
             }
             self.changed = true;
             Self::make_syn(packet, frame, cookie);
             return Ok(());
         }
-        let answers = acknowledged == splice.isn.wrapping_add(1);
+        let answers = tcp_flags & ACK != 0 && acknowledged == splice.isn.wrapping_add(1);
         if tcp_flags & RST != 0 {
-            if !splice.open && (tcp_flags & ACK == 0 || !answers) {
-                return Err(Drop::ProxyWaits);
+            if !splice.open && !answers {
+                return Err(Drop::ProxyWaits.into());
             }
             splice.open(sequence, NO_SCALE);
             return Ok(());
         }
+        let open = splice.open;
+        if tcp_flags & (SYN | ACK) == SYN | ACK && !answers {
+            if open {
+                self.end(at, tick);
+            }
+            return Err(Self::reset(packet, frame, acknowledged));
+        }
         if tcp_flags & (SYN | ACK) != SYN | ACK {
-            return if splice.open { Ok(()) } else { Err(Drop::ProxyWaits) };
+            return match tcp_flags & ACK != 0 && !answers {
+                _ if open => Ok(()),
+                true => Err(Self::reset(packet, frame, acknowledged)),
+                false => Err(Drop::ProxyWaits.into()),
+            };
         }
         let options = Options::of(&l4);
-        if !splice.open {
-            if !answers {
-                return Err(Drop::ProxyWaits);
-            }
+        if !open {
             splice.timestamp = splice.timestamp.wrapping_sub(options.times.map_or(0, |(own, _)| own));
             splice.open(sequence.wrapping_add(1), options.scale);
         }
@@ -372,6 +380,35 @@ impl Model {
         self.changed = true;
         packet.rewrite(frame, &segment, &times, &[0]);
         Ok(())
+    }
+
+    /// The reset to a backend that has another connection.
+    fn reset(packet: &Packet, frame: &[u8], sequence: u32) -> Refusal {
+        let (mut packet, mut frame) = (*packet, frame.to_vec());
+        let segment = Segment { sequence, acknowledged: 0, flags: RST, window: 0 };
+        packet.rewrite(&mut frame, &segment, &[], &[]);
+        packet.turn_round(&mut frame);
+        Refusal::Reset(frame)
+    }
+
+    /// Whether a client's packet is of another connection than the one that there is, which it takes the place of.
+    pub(super) fn replaces(&self, at: usize, packet: &Packet, frame: &[u8]) -> bool {
+        let (connection, Kind::Flow { tcp_flags }) = (&self.connections[at], packet.kind) else { return false };
+        if packet.tuple.protocol != TCP || packet.ttl <= 1 {
+            return false;
+        }
+        let splice = connection.splice;
+        let waits = splice.is_some_and(|splice| !splice.open);
+        if waits && tcp_flags & (SYN | ACK | RST | FIN) == SYN {
+            return splice.is_some_and(|splice| splice.isn != long(packet.l4(frame), 4));
+        }
+        let over = matches!(connection.state, State::TimeWait | State::Close);
+        if !(waits || over) || !self.takes_cookies(connection.service) {
+            return false;
+        }
+        let drained = waits && self.backends[connection.backend].weight == 0;
+        let other = |cookie: Cookie| splice.is_none_or(|splice| splice.isn != cookie.isn);
+        self.cookie(packet, frame).is_some_and(|cookie| drained || other(cookie))
     }
 
     /// Of the nth connection, the number of its client's SYN while its backend has not answered; for tests.

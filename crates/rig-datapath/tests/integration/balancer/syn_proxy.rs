@@ -227,9 +227,11 @@ fn only_who_has_had_the_answer_gets_a_connection() {
     ] {
         assert_eq!(lab.dropped(&wrong.bytes()), Drop::NoConnection, "{wrong:?}");
     }
-    // With another secret, or two epochs later, it is void; an epoch later it is not.
-    lab.balancer.set_cookie_epoch(1003).unwrap();
-    assert_eq!(lab.dropped(&third.bytes()), Drop::NoConnection);
+    // With another secret, or two epochs away, it is void.
+    for epoch in [999, 1003] {
+        lab.balancer.set_cookie_epoch(epoch).unwrap();
+        assert_eq!(lab.dropped(&third.bytes()), Drop::NoConnection, "{epoch}");
+    }
     lab.balancer.set_cookie_epoch(1002).unwrap();
     lab.balancer.set_cookie_secret(CookieSecret::from([7; 16])).unwrap();
     assert_eq!(lab.dropped(&third.bytes()), Drop::NoConnection);
@@ -237,6 +239,17 @@ fn only_who_has_had_the_answer_gets_a_connection() {
     assert_eq!(lab.connections(), [""; 0]);
     let begun = Segment::of(&lab.sent(&third.bytes()));
     assert_eq!((begun.sequence, begun.flags, begun.window), (third.sequence - 1, SYN, 1000));
+}
+
+/// Balancers of one cluster turn their keys at moments of their own: an epoch earlier or later it holds.
+#[test]
+fn a_cookie_holds_an_epoch_away() {
+    for epoch in [1000, 1002] {
+        let Some(lab) = lab(full_nat(&["10.0.0.100"])) else { return };
+        let third = third(&lab);
+        lab.balancer.set_cookie_epoch(epoch).unwrap();
+        assert_eq!(Segment::of(&lab.sent(&third.bytes())).flags, SYN, "{epoch}");
+    }
 }
 
 #[test]
@@ -250,8 +263,14 @@ fn a_lost_syn_goes_again_with_the_clients_question() {
     assert_eq!(lab.sent(&question.bytes()), begun);
     // What is no answer to it is none.
     let backend = |flags, acknowledged| Segment { acknowledged, ..segment("10.0.0.10:8080", CLIENT, flags) }.bytes();
-    assert_eq!(lab.dropped(&backend(SYN | ACK, third.sequence + 9)), Drop::ProxyWaits);
     assert_eq!(lab.dropped(&backend(ACK, third.sequence)), Drop::ProxyWaits);
+    assert_eq!(lab.dropped(&backend(RST | ACK, third.sequence + 9)), Drop::ProxyWaits);
+    // A backend that has another connection of these ports has it reset, so that it takes the next SYN.
+    for flags in [ACK, SYN | ACK] {
+        let reset = Segment { sequence: third.sequence + 9, ..segment(CLIENT, "10.0.0.10:8080", RST) };
+        assert_eq!(Segment::of(&lab.sent(&backend(flags, third.sequence + 9))), reset);
+    }
+    assert_eq!(lab.connections(), [format!("{CLIENT} > {SERVICE} > - > 10.0.0.10:8080 SYN_RECV")]);
     // A backend that refuses resets the client, at the number that it expects.
     let reset = Segment::of(&lab.sent(&backend(RST | ACK, third.sequence)));
     let expected =
@@ -265,6 +284,71 @@ fn a_lost_syn_goes_again_with_the_clients_question() {
     let begun = Segment::of(&lab.sent(&Segment { sequence, acknowledged, ..third }.bytes()));
     assert_eq!((begun.sequence, begun.flags), (77, SYN));
     assert_eq!(lab.connections(), [format!("{CLIENT} > {SERVICE} > - > 10.0.0.10:8080 SYN_RECV")]);
+}
+
+/// A drained backend's connection, not yet answered, ends with its client's next packet, whichever it is.
+#[test]
+fn a_drained_backend_gets_no_syn_again() {
+    let forward = full_nat(&["10.0.0.100"]);
+    let Some(mut lab) = lab(forward.clone()) else { return };
+    for is_syn in [true, false] {
+        let third = third(&lab);
+        lab.sent(&third.bytes());
+        let backends = [backend("10.0.0.10:8080", 0), backend("10.0.0.11:8080", 1)];
+        lab.balancer.apply(&config(&[always(service(SERVICE, forward.clone(), &backends))])).unwrap();
+        lab.later(1);
+        if is_syn {
+            assert_eq!(Segment::of(&lab.sent(&syn().bytes())).flags, SYN | ACK);
+            assert_eq!(lab.connections(), [""; 0], "the drained backend's has ended");
+        }
+        let begun = Segment::of(&lab.sent(&third.bytes()));
+        assert_eq!((begun.destination, begun.flags), ("10.0.0.11:8080".parse().unwrap(), SYN));
+        assert_eq!(lab.connections().len(), 1);
+        let back =
+            Segment { acknowledged: third.sequence, ..segment("10.0.0.11:8080", &begun.source.to_string(), RST | ACK) };
+        lab.sent(&back.bytes());
+        lab.balancer.flush(None, None).unwrap();
+        lab.later(1000);
+        lab.balancer.sweep_all().unwrap();
+        lab.balancer
+            .apply(&config(&[always(service(SERVICE, forward.clone(), &[backend("10.0.0.10:8080", 1)]))]))
+            .unwrap();
+    }
+}
+
+/// A client that begins anew with the ports of a connection of which it knows nothing any more.
+#[test]
+fn another_connection_of_the_same_ports_comes_up() {
+    let Some(mut lab) = lab(full_nat(&["10.0.0.100"])) else { return };
+    let third = third(&lab);
+    let begun = Segment::of(&lab.sent(&third.bytes()));
+    // While the backend has not answered, another SYN ends it.
+    let again = Segment { sequence: 0x4000_0000, options: Vec::new(), ..syn() };
+    let answer = Segment::of(&lab.sent(&again.bytes()));
+    assert_eq!((answer.flags, answer.acknowledged), (SYN | ACK, 0x4000_0001));
+    assert_eq!(lab.connections(), [""; 0]);
+    let third = Segment { sequence: 0x4000_0001, acknowledged: answer.sequence + 1, ..third };
+    let second = Segment::of(&lab.sent(&third.bytes()));
+    assert_ne!(second.source, begun.source);
+    let local = second.source.to_string();
+    let from =
+        |flags, acknowledged| Segment { sequence: 5, acknowledged, ..segment("10.0.0.10:8080", &local, flags) }.bytes();
+    assert_eq!(Segment::of(&lab.sent(&from(SYN | ACK, 0x4000_0001))).flags, ACK);
+    lab.sent(&third.bytes());
+    // What it resets wrongly goes on as the same connection, with the same number.
+    lab.sent(&Segment { flags: RST, ..third.clone() }.bytes());
+    lab.later(1);
+    let goes_on = Segment::of(&lab.sent(&third.bytes()));
+    assert_eq!((goes_on.source, goes_on.acknowledged), (second.source, 6));
+    assert_eq!(lab.connections(), [format!("{CLIENT} > {SERVICE} > {local} > 10.0.0.10:8080 ESTABLISHED")]);
+    // Once it is open the backend says whether it still has it: a SYN-ACK of another one ends it.
+    let anew = Segment { sequence: 0x5000_0000, ..again };
+    assert_eq!(Segment::of(&lab.sent(&anew.bytes())).destination, "10.0.0.10:8080".parse().unwrap());
+    assert_eq!(lab.connections().len(), 1);
+    let reset = Segment::of(&lab.sent(&from(SYN | ACK, 0x5000_0001)));
+    assert_eq!(reset, Segment { sequence: 0x5000_0001, ..segment(&local, "10.0.0.10:8080", RST) });
+    assert_eq!(lab.connections(), [""; 0]);
+    assert_eq!(Segment::of(&lab.sent(&anew.bytes())).flags, SYN | ACK);
 }
 
 /// While as many connections are unanswered as the service says, and not before or after.
@@ -284,7 +368,12 @@ fn it_begins_and_ends_by_itself() {
     };
     assert!(!is_answered(&lab, 1) && !is_answered(&lab, 2));
     assert!(!is_answered(&lab, 3), "there is no room for it yet");
+    let memory = || lab.balancer.memory().unwrap();
+    assert_eq!(memory().splices, 0);
+    let before = memory().total();
     assert!(lab.balancer.expect_syn_proxy().unwrap() && !lab.balancer.expect_syn_proxy().unwrap());
+    assert!(memory().splices >= 16 * u64::from(lab.balancer.sizes().connections));
+    assert_eq!(memory().total(), before + memory().splices);
     assert!(is_answered(&lab, 4));
     assert_eq!(lab.balancer.services().unwrap()[0].unanswered, 3);
     // Two come up, and with one left it has ended.

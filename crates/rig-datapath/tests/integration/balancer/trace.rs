@@ -8,7 +8,7 @@ use std::path::Path;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use rig_datapath::balancer::{
     Backend, Direction, Drop, ForwardingMethod, Kind, Pass, PortReuse, Protocol, Scheduler, Service, Sizes, Spreading,
-    State, Trace,
+    State, SynProxy, Trace,
 };
 use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -16,6 +16,7 @@ use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 use super::changes::BpfFs;
 use super::frames::{Frame, icmp_error, may_be_fragmented, see, tcp, udp};
 use super::lab::Lab;
+use super::syn_proxy::{Segment, segment};
 use super::{backend, config, full_nat, limited, service, small, udp_service};
 
 type Content = BTreeMap<(String, Vec<u8>), Vec<u8>>;
@@ -202,6 +203,40 @@ fn packets_of_a_connection_are_foreseen() {
     assert_eq!(found.connection.backend.to_string(), "10.0.0.10:8080");
     assert_eq!(begun.backend.unwrap().to_string(), "10.0.0.11:8080");
     assert_eq!(trace.state, Some(State::SynReceived));
+}
+
+/// What the SYN proxy makes of packets, at each step of a connection.
+#[test]
+fn the_syn_proxy_is_foreseen() {
+    let proxied = Service {
+        syn_proxy: SynProxy::Always,
+        ..service("10.0.0.200:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)])
+    };
+    let Some(traced) = TraceLab::new(&[proxied]) else { return };
+    let (client, to) = ("10.0.0.60:5000", "10.0.0.200:80");
+    let syn = Segment { sequence: 9, ..segment(client, to, SYN) };
+    let answer = traced.trace(&syn.bytes());
+    assert_eq!((answer.verdict, answer.drop), (Verdict::Transmit, Some(Drop::SynAnswered)));
+    let cookie = Segment::of(&answer.frame).sequence;
+    let third = Segment { sequence: 10, acknowledged: cookie.wrapping_add(1), ..segment(client, to, ACK) };
+    let trace = traced.trace(&third.bytes());
+    assert!(trace.new_connection.unwrap().complete);
+    let local = Segment::of(&trace.frame).source.to_string();
+    assert_eq!(traced.trace(&third.bytes()).drop, Some(Drop::ProxyWaits));
+    let from =
+        |flags, acknowledged| Segment { sequence: 700, acknowledged, ..segment("10.0.0.10:8080", &local, flags) };
+    let reset = traced.trace(&from(ACK, 99).bytes());
+    assert_eq!((reset.verdict, Segment::of(&reset.frame).flags), (Verdict::Transmit, RST));
+    let opens = traced.trace(&from(SYN | ACK, 10).bytes());
+    assert_eq!(Segment::of(&opens.frame).sequence, cookie);
+    let goes_on = traced.trace(&third.bytes());
+    assert_eq!((Segment::of(&goes_on.frame).acknowledged, goes_on.state), (701, Some(State::Established)));
+    let data = traced.trace(&Segment { payload: b"220".to_vec(), ..from(ACK, 10) }.bytes());
+    assert_eq!(Segment::of(&data.frame).sequence, cookie);
+    // The backend answers another SYN: what it knew of this connection is gone.
+    let reset = traced.trace(&from(SYN | ACK, 99).bytes());
+    assert_eq!((reset.verdict, Segment::of(&reset.frame).sequence), (Verdict::Transmit, 99));
+    assert_eq!(traced.lab.connections(), [""; 0]);
 }
 
 /// Room that the old connection would leave is there, although nothing has ended.

@@ -106,7 +106,8 @@ fn translates(forward: fn(&str) -> ForwardingMethod) {
     for address in [V4, V6] {
         let Some(mut lab) = lab(forward) else { return };
         both_ways(&mut lab, address);
-        assert_eq!(lab.dropped(Drop::SynAnswered), 1, "{:?}", lab.drops());
+        // A SYN may be sent again on a slow machine.
+        assert!(lab.dropped(Drop::SynAnswered) >= 1, "{:?}", lab.drops());
         let mut losses = lab.losses();
         losses.retain(|(reason, _)| *reason != Drop::SynAnswered);
         assert_eq!((losses, lab.wires.damage()), (vec![], vec![]));
