@@ -296,18 +296,21 @@ static __noinline int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32
 			return 0;
 		}
 	}
+	if (cached) {
+		/* Before the kernel is asked, so that the stack need not have them meanwhile. */
+		cached->known = UNKNOWN;
+		cached->stamp = time << 16 | stamp;
+		cached->backend = outward.backend;
+		cached->flow = flow;
+	}
 	reason = look_up_route(ctx, &outward, route);
 	if (cached) {
-		cached->known = UNKNOWN;
 		if (reason)
 			return reason;
 		cached->ifindex = route->ifindex;
 		__builtin_memcpy(cached->source, route->source, 6);
 		__builtin_memcpy(cached->destination, route->destination, 6);
 		cached->mtu = route->mtu;
-		cached->stamp = time << 16 | stamp;
-		cached->backend = outward.backend;
-		cached->flow = flow;
 		cached->known = KNOWN;
 		return 0;
 	}
