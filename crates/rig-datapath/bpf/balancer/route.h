@@ -258,8 +258,9 @@ static __noinline int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32
 	struct outward outward = { .ipv6 = direction_and_ipv6 >> 1 };
 	__u64 known = 0;
 	struct cached_route *cached = 0;
-	__u32 flow = 0, time = tick >> ROUTE_SHIFT;
-	__u16 stamp = stamp_now(tick, &outward.by);
+	__u32 flow = 0;
+	/* The time, and below it the stamp: one value, for there is no room on the stack for two. */
+	__u32 mark = (tick >> ROUTE_SHIFT) << 16 | stamp_now(tick, &outward.by);
 	int reason;
 
 	if (!s || !b)
@@ -291,26 +292,23 @@ static __noinline int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32
 			return DROP_INTERNAL;
 		/* A traced packet asks the kernel. */
 		if (!TRACING && cached->known == KNOWN && cached->backend == outward.backend && cached->flow == flow &&
-		    cached->stamp == (time << 16 | stamp)) {
+		    cached->stamp == mark) {
 			copy_cached(cached, route);
 			return 0;
 		}
 	}
-	if (cached) {
-		/* Before the kernel is asked, so that the stack need not have them meanwhile. */
-		cached->known = UNKNOWN;
-		cached->stamp = time << 16 | stamp;
-		cached->backend = outward.backend;
-		cached->flow = flow;
-	}
 	reason = look_up_route(ctx, &outward, route);
 	if (cached) {
+		cached->known = UNKNOWN;
 		if (reason)
 			return reason;
 		cached->ifindex = route->ifindex;
 		__builtin_memcpy(cached->source, route->source, 6);
 		__builtin_memcpy(cached->destination, route->destination, 6);
 		cached->mtu = route->mtu;
+		cached->stamp = mark;
+		cached->backend = outward.backend;
+		cached->flow = flow;
 		cached->known = KNOWN;
 		return 0;
 	}
@@ -324,7 +322,7 @@ static __noinline int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32
 		c->route_mtu = route->mtu;
 		known = mac_number(route->destination);
 	}
-	known |= (__u64)stamp << 48;
+	known |= (__u64)mark << 48;
 	*(volatile __u64 *)&c->route = known;
 	copy_clients(c, known, route);
 	return 0;
