@@ -134,10 +134,11 @@ impl Credentials {
                 return Err(TestError::with(code, format!("{PASSWORD} is no text in UTF-8")));
             }
             Err(VarError::NotPresent) => ask_for_password().map_err(|error| {
-                TestError::with(
-                    code,
-                    format!("{PASSWORD} has no password, and there is no terminal to ask at: {error}"),
-                )
+                let why = match error.kind() {
+                    io::ErrorKind::Interrupted => "it was asked for, and a signal came".to_owned(),
+                    _ => format!("{PASSWORD} has no password, and there is no terminal to ask at: {error}"),
+                };
+                TestError::with(code, why)
             })?,
         };
         Ok(Some(Self { username, password, key, pkcs1_padding: asked.pkcs1_padding }))

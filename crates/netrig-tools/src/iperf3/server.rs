@@ -175,12 +175,12 @@ impl Server {
             self.hear_all();
             if !self.is_done {
                 self.accept();
-                self.greet();
-                self.read_words();
             }
             if self.is_done {
                 return Ok(());
             }
+            self.greet();
+            self.read_words();
             if self.is_idle_for_too_long() && self.settings.server.one_off {
                 return Ok(());
             }
@@ -275,13 +275,7 @@ impl Server {
             }
             return;
         }
-        let full = if self.is_done {
-            0
-        } else if self.one_at_a_time() {
-            1
-        } else {
-            MOST_SESSIONS
-        };
+        let full = if self.one_at_a_time() { 1 } else { MOST_SESSIONS };
         if self.sessions.len() >= full {
             deny(&socket);
             return;

@@ -293,3 +293,32 @@ fn a_client_whose_answer_was_lost_goes_on_with_its_server() {
     drop(control);
     assert_eq!(client.end().status, Some(1));
 }
+
+/// Each stream has a thread: who asks for more than there may be of all tests together is told that the server is busy, until one has gone.
+#[test]
+fn all_tests_together_have_no_more_streams_than_the_server_bears() {
+    let home = tempfile::tempdir().unwrap();
+    let server = serve(&Peer::Netrig, "", home.path());
+    let ask = |letter: u8| {
+        let mut control = connected(server.port);
+        let mut cookie = COOKIE;
+        cookie[0] = letter;
+        control.write_all(&cookie).unwrap();
+        control.write_all(&framed(r#"{"tcp":true,"parallel":128,"bidirectional":true,"time":1,"omit":0}"#)).unwrap();
+        let mut said = [0; 2];
+        control.read_exact(&mut said).unwrap();
+        (control, said)
+    };
+    // 256 streams each, 4096 of all.
+    let mut tests: Vec<_> = (0..16).map(|n| ask(b'A' + n)).collect();
+    assert!(tests.iter().all(|(_, said)| *said == [9, 10]));
+    let (refused, said) = ask(b'Z');
+    assert_eq!((said, &rest(refused)[..4]), ([9, 0xfe], &[0, 0, 0, 121][..]));
+    tests.pop();
+    let mut tries = 0;
+    while ask(b'Z').1 != [9, 10] {
+        tries += 1;
+        assert!(tries < 100, "the place is never free");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
