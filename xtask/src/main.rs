@@ -53,7 +53,11 @@ enum Task {
         arguments: Vec<String>,
     },
     /// Check borders between crates, links, formatting, rustdoc and clippy, with warnings as errors
-    Lint,
+    Lint {
+        /// Only what needs no build: neither rustdoc nor clippy
+        #[arg(long)]
+        without_build: bool,
+    },
     /// Write the man pages
     Man,
     /// Write docs/SUITES.md from the schema of suite files
@@ -108,7 +112,7 @@ fn main() -> ExitCode {
         Task::Demo => demo::demo(),
         Task::Test { arguments } => test::test(&arguments),
         Task::Bench { name, arguments } => bench::bench(name.as_deref(), &arguments),
-        Task::Lint => lint::lint(),
+        Task::Lint { without_build } => lint::lint(without_build),
         Task::Man => man::man(),
         Task::Suites => suites::write(),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds),
