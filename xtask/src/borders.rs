@@ -78,7 +78,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rig-verdict",
         ],
     ),
-    ("netrig-lb", &["rig-cli", "rig-datapath", "rig-service", "rig-stats", "rig-sys", "rig-wire"]),
+    ("netrig-lb", &["rig-bgp", "rig-cli", "rig-datapath", "rig-service", "rig-stats", "rig-sys", "rig-wire"]),
     ("netrig-spread", &["rig-cli", "rig-datapath", "rig-service", "rig-spread", "rig-stats", "rig-sys"]),
     (
         "netrig-vrouter",

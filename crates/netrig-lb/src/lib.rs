@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bgp;
 mod capacity;
 pub mod client;
 pub mod command;
@@ -31,6 +32,7 @@ pub mod metrics;
 mod names;
 mod overview;
 pub mod settings;
+mod sync;
 mod trace_text;
 mod views;
 

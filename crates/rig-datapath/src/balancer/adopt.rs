@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -10,7 +11,7 @@ use crate::Error;
 use crate::test_run;
 
 use super::config::Protocol;
-use super::control::ADOPT;
+use super::control::{ADOPT, duration};
 use super::handle::BalancerHandle;
 use super::registry::{Identity, ServiceRegistry};
 use super::shape::{self, Adoption, SPLICED, State, forward, port_of};
@@ -233,6 +234,11 @@ impl Adopter {
 }
 
 impl SharedConnection {
+    /// Since its last packet.
+    pub fn idle_time(&self) -> Duration {
+        duration(self.idle)
+    }
+
     /// Whether the forwarding method is one that there is, and the addresses fit it and each other.
     pub fn is_sound(&self) -> bool {
         let family = self.client.is_ipv4();

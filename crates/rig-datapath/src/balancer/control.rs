@@ -271,8 +271,13 @@ impl Balancer {
     /// Local addresses that no service has any more.
     fn leave_locals(&mut self, config: &Config) {
         let round = self.handle.rounds().now;
-        let wanted: BTreeSet<IpAddr> =
-            config.services.iter().flat_map(|service| service.forward.local()).chain(&config.others_local).copied().collect();
+        let wanted: BTreeSet<IpAddr> = config
+            .services
+            .iter()
+            .flat_map(|service| service.forward.local())
+            .chain(&config.others_local)
+            .copied()
+            .collect();
         let others = self.known.locals.iter_mut().filter(|(address, _)| !wanted.contains(*address));
         others.for_each(|(_, known)| known.left = known.left.or(Some(round)));
     }

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 
 use rig_datapath::balancer::{
-    Adopted, AdoptionRefusal, Balancer, Clock, Config, ForwardingMethod, PortShare, Scheduler, Service, SharedConnection,
-    Sizes, State,
+    Adopted, AdoptionRefusal, Balancer, Clock, Config, ForwardingMethod, PortShare, Scheduler, Service,
+    SharedConnection, Sizes, State,
 };
 use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -60,9 +60,7 @@ fn loads(balancer: &Balancer) -> (u32, u32) {
 fn services() -> Vec<(&'static str, Service)> {
     let v4 = [backend("10.0.0.10:8080", 1), backend("10.0.0.11:8080", 1)];
     let v6 = [backend("[fd00::10]:8080", 1), backend("[fd00::11]:8080", 1)];
-    let direct = |at: &str, forward, hosts: [&str; 2]| {
-        service(at, forward, &hosts.map(|host| backend(host, 1)))
-    };
+    let direct = |at: &str, forward, hosts: [&str; 2]| service(at, forward, &hosts.map(|host| backend(host, 1)));
     vec![
         ("10.0.0.50:5000", service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4)),
         ("[fd00::50]:5000", service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6)),

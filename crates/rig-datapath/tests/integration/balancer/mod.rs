@@ -30,7 +30,14 @@ use rig_datapath::balancer::{
 };
 
 pub fn small() -> Sizes {
-    Sizes { connections: 64, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16, ..Sizes::default() }
+    Sizes {
+        connections: 64,
+        services: 16,
+        backends: 64,
+        local_addresses: 16,
+        list_entries: 1 << 16,
+        ..Sizes::default()
+    }
 }
 
 pub fn backend(address: &str, weight: u32) -> Backend {
