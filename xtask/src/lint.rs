@@ -38,7 +38,7 @@ pub fn lint() -> Result<ExitCode> {
         cargo(["fmt", "--all", "--check"]),
         cargo(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]),
         // For the tests the workspace has BGP; the binary that `cargo build` makes has not.
-        cargo(["clippy", "--package", "netrig-vrouter", "--", "--deny", "warnings"]),
+        cargo(["clippy", "--package", "netrig-lb", "--package", "netrig-vrouter", "--", "--deny", "warnings"]),
         doc,
     ];
     if works(&mut cargo(["deny", "--version"])) {

@@ -31,6 +31,7 @@ pub mod message;
 pub mod metrics;
 mod names;
 mod overview;
+mod ready;
 pub mod settings;
 mod sync;
 mod trace_text;

@@ -185,32 +185,6 @@ pub struct Status {
     pub withdrawn: bool,
 }
 
-impl Status {
-    /// Why packets should be sent to another balancer; none where they can come here.
-    pub fn unready(&self) -> Vec<String> {
-        let mut why = Vec::new();
-        if self.withdrawn {
-            why.push("it is withdrawn: `netrig lb announce` ends that".to_owned());
-        }
-        let absent = self.devices.iter().filter(|device| device.mode == "absent");
-        why.extend(absent.map(|device| format!("it is not attached to {}: {}", device.name, device.placement)));
-        let open = || self.services.iter().filter(|service| service.open);
-        if open().next().is_none() {
-            why.push("it has no service".to_owned());
-        }
-        for service in open() {
-            let shown = crate::settings::ServiceText(service.key);
-            if let Some(lacks) = &service.lacks {
-                why.push(format!("{shown} lacks {lacks}"));
-            }
-            if service.health.as_ref().is_some_and(|health| !health.has_quorum) {
-                why.push(format!("{shown} has no quorum of healthy backends"));
-            }
-        }
-        why
-    }
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BgpStatus {
     /// Where the speaker is asked.

@@ -7,6 +7,7 @@ use super::message::{
     BackendEntry, BackendHealth, BackendHealthState, Counters, NextHopState, PeerState, ReasonCount, ServiceEntry,
     Status, SyncStatus,
 };
+use super::ready::unready;
 
 /// What is told of each service, and of each of its backends under names of their own: a sum over one family is then
 /// never a sum of both.
@@ -58,7 +59,7 @@ pub fn render(status: &Status) -> String {
     gauge("lb_memory", "bytes", "Memory of all maps.", table.memory_bytes as f64);
     gauge("lb_sweep_duration", "seconds", "Time of the last round of sweeping.", table.sweep_ms as f64 / 1000.0);
     let help = "1 if packets can be sent here: not withdrawn, attached, and each service has what it needs.";
-    gauge("lb_ready", "", help, f64::from(status.unready().is_empty()));
+    gauge("lb_ready", "", help, f64::from(unready(status).is_empty()));
     timeouts(&mut text, status);
     devices(&mut text, status);
     if let Some(bgp) = &status.bgp {

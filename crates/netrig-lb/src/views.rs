@@ -10,7 +10,7 @@ use rig_cli::{packet, streams};
 use super::client::{self, status};
 use super::instance::Name;
 use super::message::{ReasonCount, Reply, Request, TraceRequest};
-use super::{drops, metrics, overview, trace_text};
+use super::{drops, metrics, overview, ready, trace_text};
 
 #[derive(Debug, Subcommand)]
 pub enum View {
@@ -107,7 +107,7 @@ pub fn execute(view: &View) -> Result<Exit, Failure> {
     match view {
         View::Status { json: true, .. } => print_json(&status(&name)?)?,
         View::Status { ready: true, .. } => {
-            let why = status(&name)?.unready();
+            let why = ready::unready(&status(&name)?);
             streams::print(&why.iter().map(|line| format!("{line}\n")).collect::<String>())?;
             if !why.is_empty() {
                 return Ok(Exit::Refuted);

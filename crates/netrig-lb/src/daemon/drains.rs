@@ -38,7 +38,9 @@ impl Drains {
 
     /// Whose time is over.
     pub(super) fn take_over(&mut self, now: Instant) -> Vec<(ServiceKey, SocketAddr)> {
-        self.0.extract_if(.., |_, deadline| *deadline <= now).map(|(at, _)| at).collect()
+        let over: Vec<_> = self.0.iter().filter(|(_, deadline)| **deadline <= now).map(|(at, _)| *at).collect();
+        self.0.retain(|_, deadline| *deadline > now);
+        over
     }
 
     /// Milliseconds that a backend has left.

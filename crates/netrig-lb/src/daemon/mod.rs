@@ -46,7 +46,7 @@ use self::placed::Placements;
 use self::syn_proxy::{SynProxies, refuse_generic};
 use super::bgp::Announcer;
 use super::instance::{self, BALANCER, Name};
-use super::settings::{Completeness, Device, Settings, Start, Workers, read_secret};
+use super::settings::{Completeness, Device, Settings, Start, Workers, read_key, read_secret};
 use super::sync::Sync;
 
 /// What the command line of `run` says.
@@ -243,7 +243,8 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Wa
     devices.spread(&mut balancer).or_exit(Exit::Lacking)?;
     devices.set(&mut balancer, &start.devices).or_exit(Exit::Lacking)?;
     refuse_generic(&rules, devices.generic()).or_exit(Exit::BadInput)?;
-    let sync = start.sync.as_ref().map(|sync| Sync::start(balancer.handle(), sync)).transpose();
+    let share = |sync| Sync::start(balancer.handle(), sync, read_key(&sync.key)?);
+    let sync = start.sync.as_ref().map(share).transpose();
     let sync = sync.or_exit(Exit::Lacking)?;
     let now = Instant::now();
     let mut engine = Engine {

@@ -111,45 +111,32 @@ fn loads(balancer: &Balancer) -> Vec<(u32, u32)> {
     services.iter().flat_map(|service| &service.backends).map(|backend| (backend.active, backend.inactive)).collect()
 }
 
-struct World {
-    directory: tempfile::TempDir,
+/// A network namespace with loopback alone, which the thread stays in; false, said aloud, where there can be none.
+fn enter_world() -> bool {
+    if !netns::may_create_namespaces() {
+        skip(Lack::Root, "network namespaces and eBPF programs need it");
+        return false;
+    }
+    let here = NetNs::create().unwrap();
+    here.enter().unwrap();
+    rig_sys::netlink::Netlink::here().unwrap().set_up("lo").unwrap();
+    true
 }
 
-impl World {
-    /// A network namespace with loopback alone, which the thread stays in.
-    fn new() -> Option<Self> {
-        if !netns::may_create_namespaces() {
-            skip(Lack::Root, "network namespaces and eBPF programs need it");
-            return None;
-        }
-        let here = NetNs::create().unwrap();
-        here.enter().unwrap();
-        rig_sys::netlink::Netlink::here().unwrap().set_up("lo").unwrap();
-        let world = Self { directory: tempfile::tempdir().unwrap() };
-        world.write("key", &KEY);
-        Some(world)
+fn settings(own: u8, peers: &[u8]) -> SyncSettings {
+    SyncSettings {
+        address: at(own),
+        peers: peers.iter().map(|peer| at(*peer)).collect(),
+        key: "/etc/netrig/sync.key".into(),
+        interval: Duration::from_millis(100),
+        after: Duration::ZERO,
+        full: Duration::from_secs(600),
+        rate: 1 << 30,
     }
+}
 
-    fn write(&self, name: &str, key: &[u8]) -> std::path::PathBuf {
-        use std::os::unix::fs::PermissionsExt as _;
-        let path = self.directory.path().join(name);
-        let digits: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
-        std::fs::write(&path, digits).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
-        path
-    }
-
-    fn settings(&self, own: u8, peers: &[u8]) -> SyncSettings {
-        SyncSettings {
-            address: at(own),
-            peers: peers.iter().map(|peer| at(*peer)).collect(),
-            key: self.directory.path().join("key"),
-            interval: Duration::from_millis(100),
-            after: Duration::ZERO,
-            full: Duration::from_secs(600),
-            rate: 1 << 30,
-        }
-    }
+fn start(balancer: &Balancer, settings: &SyncSettings) -> Sync {
+    Sync::start(balancer.handle(), settings, KEY).unwrap()
 }
 
 fn at(host: u8) -> SocketAddr {
@@ -169,13 +156,15 @@ fn is_up(sync: &Sync) -> bool {
 #[test]
 fn a_balancer_has_the_connections_of_another_and_gives_them_back() {
     const MANY: u32 = 100_000;
-    let Some(world) = World::new() else { return };
+    if !enter_world() {
+        return;
+    }
     let (Some(mut first), Some(mut second)) = (balancer(4), balancer(4)) else { return };
     first.set_clock(Clock::Fixed(9_000_000)).unwrap();
     second.set_clock(Clock::Fixed(1_000)).unwrap();
     open(&first, 0..MANY / 2);
-    let one = Sync::start(first.handle(), &world.settings(1, &[2])).unwrap();
-    let other = Sync::start(second.handle(), &world.settings(2, &[1])).unwrap();
+    let one = start(&first, &settings(1, &[2]));
+    let other = start(&second, &settings(2, &[1]));
     // What was there before they met, and what comes later.
     open(&first, MANY / 2..MANY);
     until("all connections", || second.occupancy().unwrap() == u64::from(MANY));
@@ -203,7 +192,7 @@ fn a_balancer_has_the_connections_of_another_and_gives_them_back() {
     // It comes back, and gets them all: those of others, too, which were its own.
     let Some(mut first) = balancer(4) else { return };
     first.set_clock(Clock::Fixed(77)).unwrap();
-    let one = Sync::start(first.handle(), &world.settings(1, &[2])).unwrap();
+    let one = start(&first, &settings(1, &[2]));
     until("all connections", || first.occupancy().unwrap() == u64::from(MANY));
     assert_eq!(all(&first), there);
     assert_eq!(loads(&first), [(MANY / 4, 0); 4]);
@@ -213,12 +202,14 @@ fn a_balancer_has_the_connections_of_another_and_gives_them_back() {
 /// A message that was lost is made up for by the next pass; the receiver's backends need not be the sender's.
 #[test]
 fn what_was_lost_comes_again_and_unknown_backends_are_counted() {
-    let Some(world) = World::new() else { return };
+    if !enter_world() {
+        return;
+    }
     let (Some(first), Some(mut second)) = (balancer(4), balancer(2)) else { return };
     open(&first, 0..400);
-    let full = |own, peer| SyncSettings { full: Duration::from_secs(1), ..world.settings(own, &[peer]) };
-    let one = Sync::start(first.handle(), &full(1, 2)).unwrap();
-    let _other = Sync::start(second.handle(), &full(2, 1)).unwrap();
+    let full = |own, peer| SyncSettings { full: Duration::from_secs(1), ..settings(own, &[peer]) };
+    let one = start(&first, &full(1, 2));
+    let _other = start(&second, &full(2, 1));
     let of_known = || second.occupancy().unwrap() == 200;
     until("connections of known backends", of_known);
     second.apply(&config(4)).unwrap();
@@ -233,15 +224,17 @@ fn what_was_lost_comes_again_and_unknown_backends_are_counted() {
 /// same.
 #[test]
 fn hostile_messages_are_counted_and_dropped() {
-    let Some(world) = World::new() else { return };
+    if !enter_world() {
+        return;
+    }
     let (Some(first), Some(second)) = (balancer(4), balancer(4)) else { return };
     // The peer's own messages pass through this socket, so that they can be kept.
     let between = UdpSocket::bind(at(9)).unwrap();
     between.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     // What the flood has in its way is made up for.
-    let of = |own| SyncSettings { full: Duration::from_secs(1), ..world.settings(own, &[9]) };
-    let victim = Sync::start(second.handle(), &of(2)).unwrap();
-    let peer = Sync::start(first.handle(), &of(1)).unwrap();
+    let of = |own| SyncSettings { full: Duration::from_secs(1), ..settings(own, &[9]) };
+    let victim = start(&second, &of(2));
+    let peer = start(&first, &of(1));
     let mut kept: Vec<Vec<u8>> = Vec::new();
     let mut buffer = [0; 2048];
     let mut relay = |kept: &mut Vec<Vec<u8>>| {
@@ -265,7 +258,9 @@ fn hostile_messages_are_counted_and_dropped() {
     let before = all(&second);
     let expects = |why: MessageRefusal, messages: &[Vec<u8>]| {
         let had = count(&victim.status(), why);
-        messages.iter().for_each(|message| drop(between.send_to(message, at(2)).unwrap()));
+        for message in messages {
+            between.send_to(message, at(2)).unwrap();
+        }
         until(why.key(), || count(&victim.status(), why) >= had + messages.len() as u64);
     };
     let records = kept.iter().filter(|message| message[5] == 2).max_by_key(|message| message.len()).unwrap().clone();
@@ -274,7 +269,7 @@ fn hostile_messages_are_counted_and_dropped() {
         changed[at] = byte;
         changed
     };
-    expects(MessageRefusal::Replayed, &[records.clone()]);
+    expects(MessageRefusal::Replayed, std::slice::from_ref(&records));
     expects(MessageRefusal::Version, &[changed(4, 2)]);
     expects(MessageRefusal::Code, &[changed(40, records[40] ^ 1), records[..60].to_vec()]);
     expects(

@@ -21,7 +21,6 @@ use super::session::PeerSession;
 use super::tracker::{Tracker, Turn};
 use super::wire::{self, Body, Key, LARGEST, MessageRefusal};
 use crate::message::SyncStatus;
-use crate::settings::read_key;
 
 /// How often peers are greeted.
 const BEAT: Duration = Duration::from_secs(1);
@@ -50,9 +49,9 @@ fn locked(board: &Mutex<SyncBoard>) -> MutexGuard<'_, SyncBoard> {
 
 impl Sync {
     /// # Errors
-    /// When there is no key, no socket or no thread to be had.
-    pub(crate) fn start(handle: BalancerHandle, settings: &SyncSettings) -> anyhow::Result<Self> {
-        let key = Key::new(read_key(&settings.key)?);
+    /// When there is no socket or no thread to be had.
+    pub(crate) fn start(handle: BalancerHandle, settings: &SyncSettings, key: [u8; 32]) -> anyhow::Result<Self> {
+        let key = Key::new(key);
         let how = || format!("hear other balancers at {}", settings.address);
         let socket = UdpSocket::bind(settings.address).with_context(how)?;
         socket.set_nonblocking(true).with_context(how)?;
@@ -77,6 +76,7 @@ impl Sync {
             peers: peers.collect::<io::Result<_>>()?,
             handle,
             paid: now,
+            rested: Duration::ZERO,
             buffer: vec![0; 1 << 16],
         };
         let thread = std::thread::Builder::new().name("sync".into()).spawn(move || worker.work()).with_context(how)?;
@@ -138,6 +138,8 @@ struct Worker {
     tracker: Tracker,
     /// Up to when the bytes that were sent are paid for, by the rate.
     paid: Instant,
+    /// How long it has rested since it began with a part of the table.
+    rested: Duration,
     buffer: Vec<u8>,
 }
 
@@ -173,6 +175,7 @@ impl Worker {
         let (handle, now) = (self.handle.clone(), self.handle.now_tick()?);
         let (mut own, mut others, mut left_out) = (0, 0, 0);
         let (mut slice, mut places) = (Instant::now(), 0);
+        self.rested = Duration::ZERO;
         let looked = handle.records(|slot, record| {
             places += 1;
             match record {
@@ -181,16 +184,17 @@ impl Worker {
                 Some(record) => {
                     let turn = self.tracker.turn(&record, now);
                     if turn == Turn::Others {
-                        others += 1
+                        others += 1;
                     } else {
-                        own += 1
+                        own += 1;
                     }
                     self.tell(&record, turn);
                 }
             }
             if places % SLICE == 0 {
-                self.rest(Instant::now() + slice.elapsed() * (SHARE - 1));
-                slice = Instant::now();
+                let worked = slice.elapsed().saturating_sub(std::mem::take(&mut self.rested));
+                self.rest(Instant::now() + worked * (SHARE - 1));
+                (slice, self.rested) = (Instant::now(), Duration::ZERO);
             }
             if self.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
@@ -258,9 +262,11 @@ impl Worker {
 
     /// Hears what comes until then, and greets nobody.
     fn rest(&mut self, until: Instant) {
+        let begun = Instant::now();
         while Instant::now() < until && !self.is_over() {
             self.hear_until(until);
         }
+        self.rested += begun.elapsed();
     }
 
     fn greet(&mut self, peer: usize) {
