@@ -247,6 +247,13 @@ fn check(file: &Path, load: Option<Load>) -> Result<Exit, Failure> {
         Workers::Count(count) => text.push_str(&format!("  {count} workers\n")),
         Workers::Cpus(cpus) => text.push_str(&format!("  workers on CPUs {cpus}\n")),
     }
+    if let Some(sync) = &settings.start.sync {
+        let peers = counted(sync.peers.len(), "peer", "peers");
+        text.push_str(&format!("  shares connections with {peers}, at {}\n", sync.address));
+    }
+    if let Some(bgp) = &settings.start.bgp {
+        text.push_str(&format!("  announces addresses through {}\n", bgp.speaker));
+    }
     if let Some(metrics) = settings.start.metrics {
         text.push_str(&format!("  metrics at http://{}/metrics\n", NamedAddress::from(metrics)));
     }

@@ -470,7 +470,7 @@ fn connections_are_shared_as_the_file_says() {
     let sync = usual.start.sync.unwrap();
     assert_eq!(
         (sync.interval, sync.after, sync.full, sync.rate),
-        (Duration::from_secs(1), Duration::from_secs(1), Duration::from_secs(20), 12_500_000)
+        (Duration::from_secs(1), Duration::from_secs(1), Duration::from_secs(20), 5_000_000)
     );
     assert_eq!(usual.start.sizes.ports, PortShare::WHOLE);
     let said =

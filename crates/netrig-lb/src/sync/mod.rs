@@ -9,6 +9,7 @@
 //! clock. docs/decisions/connection-sync.md says why it is so.
 
 pub(crate) mod board;
+mod pace;
 mod peer;
 pub(crate) mod session;
 #[cfg(test)]
@@ -48,5 +49,5 @@ pub(crate) const MOST_PEERS: usize = 15;
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) const AFTER: Duration = Duration::from_secs(1);
 pub(crate) const FULL: Duration = Duration::from_secs(20);
-/// 100 Mbit/s.
-pub(crate) const RATE: u64 = 12_500_000;
+/// 40 Mbit/s: some 150,000 records a second, which a peer's one thread can put into its table.
+pub(crate) const RATE: u64 = 5_000_000;

@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::SyncSettings;
 use super::board::{SILENCE, SyncBoard, SyncEvent};
+use super::pace::SendPace;
 use super::peer::Peer;
 use super::session::PeerSession;
 use super::tracker::{Tracker, Turn};
@@ -55,8 +56,10 @@ impl Sync {
         let how = || format!("hear other balancers at {}", settings.address);
         let socket = UdpSocket::bind(settings.address).with_context(how)?;
         socket.set_nonblocking(true).with_context(how)?;
-        // As much as the machine allows (net.core.rmem_max).
-        let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(BUFFER);
+        if rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER).is_err() {
+            // As much as the machine allows (net.core.rmem_max).
+            let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&socket, BUFFER);
+        }
         let board = SyncBoard {
             peers: settings.peers.iter().map(|peer| (*peer, Default::default())).collect(),
             ..SyncBoard::default()
@@ -75,7 +78,7 @@ impl Sync {
             ends: Arc::clone(&ends),
             peers: peers.collect::<io::Result<_>>()?,
             handle,
-            paid: now,
+            pace: SendPace::new(settings.rate, now),
             rested: Duration::ZERO,
             buffer: vec![0; 1 << 16],
         };
@@ -136,8 +139,7 @@ struct Worker {
     ends: Arc<AtomicBool>,
     peers: Vec<Peer>,
     tracker: Tracker,
-    /// Up to when the bytes that were sent are paid for, by the rate.
-    paid: Instant,
+    pace: SendPace,
     /// How long it has rested since it began with a part of the table.
     rested: Duration,
     buffer: Vec<u8>,
@@ -252,11 +254,8 @@ impl Worker {
                 Err(_) => counts.unsent_messages += 1,
             }
         }
-        let price = Duration::from_nanos(message.len() as u64 * 1_000_000_000 / self.settings.rate.max(1));
-        // A burst of a hundredth of a second costs no rest.
-        self.paid = self.paid.max(now.checked_sub(Duration::from_millis(10)).unwrap_or(now)) + price;
-        if records > 0 && self.paid > now {
-            self.rest(self.paid);
+        if let Some(until) = self.pace.sent(message.len(), now).filter(|_| records > 0) {
+            self.rest(until);
         }
     }
 

@@ -22,6 +22,7 @@ use super::world::until;
 const TRANSLATED: &str = "10.9.0.1:80";
 const ROUTED: &str = "10.9.0.2:80";
 const SERVERS: [&str; 2] = ["10.2.0.2", "10.2.0.3"];
+const SECOND: &str = "10.2.0.4";
 /// What backends see in clients' place: each balancer's own.
 const LOCAL: [&str; 2] = ["10.8.1.1", "10.8.2.1"];
 const EACH: usize = 150;
@@ -31,6 +32,8 @@ struct SyncLab {
     router: NetNs,
     balancers: [NetNs; 2],
     server: NetNs,
+    /// Another one, which has the address of direct routing, too.
+    second: NetNs,
     directory: tempfile::TempDir,
     ends: Arc<AtomicBool>,
 }
@@ -69,6 +72,7 @@ impl SyncLab {
             router: machine(),
             balancers: [machine(), machine()],
             server: machine(),
+            second: machine(),
             directory: tempfile::tempdir().unwrap(),
             ends: Arc::default(),
         };
@@ -76,7 +80,7 @@ impl SyncLab {
             forwards.sysctl("net.ipv4.ip_forward", "1").unwrap();
         }
         // Answers of direct routing take another way than what they answer to.
-        for all in [&lab.router, &lab.server, &lab.client, &lab.balancers[0], &lab.balancers[1]] {
+        for all in [&lab.router, &lab.server, &lab.second, &lab.client, &lab.balancers[0], &lab.balancers[1]] {
             all.sysctls(&[("net.ipv4.conf.all.rp_filter", "0"), ("net.ipv4.conf.default.rp_filter", "0")]).unwrap();
             ip(all, "link set lo up");
         }
@@ -84,19 +88,25 @@ impl SyncLab {
         lab.router.sysctl("net.ipv4.fib_multipath_hash_policy", "1").unwrap();
         link((&lab.router, "client", "10.1.0.1"), (&lab.client, "eth0", "10.1.0.2"));
         link((&lab.router, "server", "10.4.0.1"), (&lab.server, "router", "10.4.0.2"));
+        link((&lab.router, "second", "10.4.1.1"), (&lab.second, "router", "10.4.1.2"));
+        ip(&lab.second, "route add default via 10.4.1.1");
         ip(&lab.client, "route add default via 10.1.0.1");
         ip(&lab.server, "route add default via 10.4.0.1");
         for (n, balancer) in lab.balancers.iter().enumerate() {
             let (name, at) = (format!("lb{n}"), |net: u8, host: u8| format!("10.{net}.{}.{host}", n + 1));
             link((&lab.router, &name, &at(3, 1)), (balancer, "lb0", &at(3, 2)));
             link((&lab.server, &name, &at(5, 2)), (balancer, "lb1", &at(5, 1)));
+            link((&lab.second, &name, &at(6, 2)), (balancer, "lb2", &at(6, 1)));
             ip(balancer, &format!("route add default via {}", at(3, 1)));
+            ip(balancer, &format!("route add {SECOND} via {}", at(6, 2)));
             SERVERS.iter().for_each(|server| ip(balancer, &format!("route add {server} via {}", at(5, 2))));
         }
         link((&lab.balancers[0], "sync", "10.7.0.1"), (&lab.balancers[1], "sync", "10.7.0.2"));
         for address in SERVERS.iter().copied().chain(["10.9.0.2"]) {
             ip(&lab.server, &format!("address add {address}/32 dev lo"));
         }
+        [SECOND, "10.9.0.2"].iter().for_each(|address| ip(&lab.second, &format!("address add {address}/32 dev lo")));
+        lab.serve(lab.second.run(|| TcpListener::bind(ROUTED).unwrap()).unwrap());
         lab.leads_to(&[0, 1]);
         for at in SERVERS.iter().map(|server| format!("{server}:8080")).chain([ROUTED.to_owned()]) {
             let listener = lab.server.run(|| TcpListener::bind(at).unwrap()).unwrap();
@@ -279,6 +289,42 @@ fn no_connection_is_lost_when_one_of_two_balancers_dies_and_comes_back() {
         talk(&mut streams);
         let stopped = lab.command(0, &["stop", "--detach"]).status().unwrap();
         assert!(stopped.success());
+    });
+}
+
+/// Each client has the same backend at both, which know nothing of each other, have other backends before, and their files in another order.
+#[test]
+fn hashes_alone_keep_connections_of_direct_routing_when_a_balancer_dies() {
+    with_world(|| {
+        let lab = SyncLab::new();
+        let file = |n: usize, backends: &str| {
+            let text = format!(
+                "devices = ['lb0', 'lb1', 'lb2']\nconnections = 10_000\n[[service]]\nlisten = '{ROUTED}'\nforward = 'route'\nscheduler = \
+                 'mh'\nsloppy_tcp = true\nbackend = [{backends}]\n"
+            );
+            let path = lab.directory.path().join(format!("hash{n}.toml"));
+            fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let (one, two) = (format!("'{}:80'", SERVERS[0]), format!("'{SECOND}:80'"));
+        let mut first = lab.run(0, &[&file(0, &format!("{one}, {two}"))]);
+        let second = file(1, &format!("'10.2.0.9:80', {two}"));
+        let _second = lab.run(1, &[&second]);
+        file(1, &format!("{two}, {one}"));
+        assert!(lab.command(1, &["reload"]).status().unwrap().success());
+        let mut streams = lab.open(ROUTED);
+        talk(&mut streams);
+        let active = |n| -> Vec<u32> {
+            let status = lab.status(n);
+            status.services[0].backends.iter().map(|backend| backend.active).collect()
+        };
+        assert!(active(0).iter().chain(&active(1)).all(|active| *active > 0), "{:?} {:?}", active(0), active(1));
+        first.kill();
+        lab.leads_to(&[1]);
+        talk(&mut streams);
+        // The client's acknowledgment of the last answer may be late.
+        let all = until(TIMEOUT, || (active(1).iter().sum::<u32>() == EACH as u32).then_some(()));
+        assert!(all.is_some(), "{:?}", active(1));
     });
 }
 
