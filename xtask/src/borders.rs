@@ -13,6 +13,7 @@ use crate::command::root;
 /// What each crate may use of the others: the table of docs/ARCHITECTURE.md.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("rig-lines", &[]),
+    ("rig-bgp", &[]),
     ("rig-wire", &[]),
     ("rig-stats", &[]),
     ("rig-sys", &[]),
@@ -77,9 +78,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "rig-verdict",
         ],
     ),
-    ("netrig-lb", &["rig-cli", "rig-datapath", "rig-service", "rig-stats", "rig-sys", "rig-wire"]),
+    ("netrig-lb", &["rig-bgp", "rig-cli", "rig-datapath", "rig-service", "rig-stats", "rig-sys", "rig-wire"]),
     ("netrig-spread", &["rig-cli", "rig-datapath", "rig-service", "rig-spread", "rig-stats", "rig-sys"]),
-    ("netrig-vrouter", &["rig-cli", "rig-cni", "rig-datapath", "rig-service", "rig-stats", "rig-sys", "rig-wire"]),
+    (
+        "netrig-vrouter",
+        &["rig-bgp", "rig-cli", "rig-cni", "rig-datapath", "rig-service", "rig-stats", "rig-sys", "rig-wire"],
+    ),
     (
         "netrig-top",
         &[

@@ -40,7 +40,7 @@ pub fn lint(without_build: bool) -> Result<ExitCode> {
             // clippy::incompatible_msrv refuses what the oldest Rust that is promised lacks.
             cargo(["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"]),
             // For the tests the workspace has BGP; the binary that `cargo build` makes has not.
-            cargo(["clippy", "--package", "netrig-vrouter", "--", "--deny", "warnings"]),
+            cargo(["clippy", "--package", "netrig-lb", "--package", "netrig-vrouter", "--", "--deny", "warnings"]),
             doc,
         ]);
     }

@@ -25,7 +25,7 @@ const FORBIDDEN: &[&str] = &[
 ];
 
 /// Of other standards, which name types so: google.protobuf.Any.
-const ELSEWHERE: &[(&str, &str)] = &[("crates/netrig-vrouter/src/bgp/message.rs", "Any")];
+const ELSEWHERE: &[(&str, &str)] = &[("crates/rig-bgp/src/message.rs", "Any")];
 
 /// Types of the sources whose names say nothing of what they hold.
 pub fn faults() -> Result<Vec<String>> {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use rig_datapath::balancer::{LOCAL_PORTS, Scheduler};
+use rig_datapath::balancer::{PortShare, Scheduler};
 use rig_stats::units::Span;
 
 use super::daemon::{ROUND, grouped};
@@ -102,12 +102,12 @@ impl Load {
                 }));
             }
         }
-        needs.extend(self.ports(rules));
+        needs.extend(self.ports(rules, settings.start.sizes.ports));
         needs
     }
 
     /// Local ports at each backend, of all services that have it.
-    fn ports(&self, rules: &Rules) -> impl Iterator<Item = CapacityNeed> {
+    fn ports(&self, rules: &Rules, share: PortShare) -> impl Iterator<Item = CapacityNeed> {
         let mut at: BTreeMap<SocketAddr, (f64, BTreeSet<IpAddr>, String)> = BTreeMap::new();
         for service in rules.services.iter().filter(|service| service.forward == Some(ForwardingMethod::FullNat)) {
             for (backend, share) in shares(service) {
@@ -119,26 +119,26 @@ impl Load {
                 }
             }
         }
-        at.into_iter().map(|(backend, (records, local, service))| {
+        at.into_iter().map(move |(backend, (records, local, service))| {
             let needs = whole(records);
             CapacityNeed {
                 key: format!("local of {service}, ports at backend {backend}"),
-                has: local.len() as u64 * u64::from(LOCAL_PORTS),
+                has: local.len() as u64 * u64::from(share.ports()),
                 needs,
-                remedy: format!("write {} addresses or more, or add backends", needs.div_ceil(LOCAL_PORTS.into())),
+                remedy: format!("write {} addresses or more, or add backends", needs.div_ceil(share.ports().into())),
             }
         })
     }
 
     /// New connections a second of one backend up to which no local port is used again while the backend may still keep it.
-    fn rests(&self, rules: &Rules) -> Option<String> {
+    fn rests(&self, rules: &Rules, share: PortShare) -> Option<String> {
         let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
         let is_tcp = |service: &&Service| {
             service.key.protocol == Protocol::Tcp && service.forward == Some(ForwardingMethod::FullNat)
         };
         for service in rules.services.iter().filter(is_tcp) {
-            least =
-                least.min(service.local.len() as f64 * f64::from(LOCAL_PORTS) / (TIME_WAIT + self.lasts.as_secs_f64()));
+            let places = service.local.len() as f64 * f64::from(share.ports());
+            least = least.min(places / (TIME_WAIT + self.lasts.as_secs_f64()));
             most = shares(service).map(|(_, share)| self.of_each(rules) * share).fold(most, f64::max);
         }
         (most > least).then(|| {
@@ -189,7 +189,7 @@ impl Load {
             text +=
                 &format!("    {}: {}, and {} are needed{verdict}\n", need.key, grouped(need.has), grouped(need.needs));
         }
-        text.extend(self.rests(rules).map(|note| format!("    {note}\n")));
+        text.extend(self.rests(rules, settings.start.sizes.ports).map(|note| format!("    {note}\n")));
         text
     }
 }

@@ -1,11 +1,11 @@
 //! `netrig lb run | check | reload | flush | stop | save`.
 
-use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
@@ -75,14 +75,33 @@ pub enum Control {
         #[arg(long)]
         all: bool,
     },
+    /// Say that packets should go to other balancers: `status --ready` fails; those that come are balanced as ever
+    ///
+    /// It holds until `netrig lb announce`, or until the control plane is started again.
+    #[command(after_help = "Examples:\n  netrig lb withdraw")]
+    Withdraw {
+        #[command(flatten)]
+        which: NameOption,
+    },
+    /// Say that packets can come here again, after `withdraw`
+    #[command(after_help = "Examples:\n  netrig lb announce")]
+    Announce {
+        #[command(flatten)]
+        which: NameOption,
+    },
     /// End the control plane; without --persist the balancer ends with it
-    #[command(after_help = "Examples:\n  netrig lb stop --detach          the balancer too, where it persists")]
+    #[command(
+        after_help = "Examples:\n  netrig lb stop --detach          the balancer too, where it persists\n  netrig lb stop --drain 30s       after its packets have gone to others"
+    )]
     Stop {
         #[command(flatten)]
         which: NameOption,
         /// End the balancer, too, where it persists: connections are lost
         #[arg(long)]
         detach: bool,
+        /// Withdraw first, and wait until 1 % of the connections that have packets still have some, but no longer than this, e.g. 30s
+        #[arg(long, value_name = "SPAN")]
+        drain: Option<Span>,
     },
     /// Write the configuration in force as a file
     #[command(after_help = "Examples:\n  netrig lb save lb.toml")]
@@ -161,7 +180,13 @@ pub fn execute(control: Control) -> Result<Exit, Failure> {
             }
             done(ask(&which.chosen()?, &Request::Flush { service, backend })?)
         }
-        Control::Stop { which, detach } => stop(&which.chosen()?, detach),
+        Control::Withdraw { which } => done(ask(&which.chosen()?, &Request::Withdraw)?),
+        Control::Announce { which } => done(ask(&which.chosen()?, &Request::Announce)?),
+        Control::Stop { which, detach, drain } => {
+            let name = which.chosen()?;
+            drain.map(|drain| drained(&name, drain.0)).transpose()?;
+            stop(&name, detach)
+        }
         Control::Save { which, file } => save(&which.chosen()?, file.as_deref()),
     }
 }
@@ -222,6 +247,13 @@ fn check(file: &Path, load: Option<Load>) -> Result<Exit, Failure> {
         Workers::Count(count) => text.push_str(&format!("  {count} workers\n")),
         Workers::Cpus(cpus) => text.push_str(&format!("  workers on CPUs {cpus}\n")),
     }
+    if let Some(sync) = &settings.start.sync {
+        let peers = counted(sync.peers.len(), "peer", "peers");
+        text.push_str(&format!("  shares connections with {peers}, at {}\n", sync.address));
+    }
+    if let Some(bgp) = &settings.start.bgp {
+        text.push_str(&format!("  announces addresses through {}\n", bgp.speaker));
+    }
     if let Some(metrics) = settings.start.metrics {
         text.push_str(&format!("  metrics at http://{}/metrics\n", NamedAddress::from(metrics)));
     }
@@ -233,6 +265,31 @@ fn check(file: &Path, load: Option<Load>) -> Result<Exit, Failure> {
         _ if missing == 0 => Exit::Done,
         _ => Exit::Lacking,
     })
+}
+
+/// A connection has packets if one has come within so many milliseconds.
+const BUSY_MS: u64 = 3000;
+/// How often it is looked how many have.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Withdraws, and waits until few connections have packets, or it has waited for so long.
+fn drained(name: &Name, most: Duration) -> Result<(), Failure> {
+    let busy = || match ask(name, &Request::Busy { within_ms: BUSY_MS })? {
+        Reply::Count(busy) => Ok(busy),
+        _ => Err(Failure::from(client::foreign(name))),
+    };
+    let begun = Instant::now();
+    let first = busy()?;
+    ask(name, &Request::Withdraw)?;
+    loop {
+        let (left, waited) = (busy()?, begun.elapsed());
+        if left * 100 <= first || waited >= most {
+            let has = counted(left, "connection has", "connections have");
+            note(format_args!("{has} packets after {}, of {first}", Span(Duration::from_secs(waited.as_secs()))));
+            return Ok(());
+        }
+        thread::sleep(LOOK.min(most - waited));
+    }
 }
 
 fn stop(name: &Name, detach: bool) -> Result<Exit, Failure> {

@@ -6,6 +6,8 @@ use crate::ipvsadm::{Line, rules as lines};
 use crate::message::{ForwardingMethod, RuleChange};
 use crate::names::NameResolution;
 use crate::settings::{Completeness, Rules, Settings, changes};
+use crate::sync::session::PeerSession;
+use crate::sync::wire::{self, Body, Key};
 
 /// Reads settings as a file has them, and writes them again. An error is an answer. How many services there are.
 ///
@@ -45,6 +47,34 @@ pub fn rules(text: &str) -> usize {
         assert_read_again(&Settings { rules, ..Settings::default() });
     }
     made
+}
+
+/// Reads a datagram of another balancer, as it came and as someone would have sealed it who has the key. How many records that one has.
+///
+/// # Panics
+/// When what was read is written as something else, or anything is believed without the key.
+pub fn sync(message: &[u8]) -> usize {
+    let (key, other) = (Key::new([1; 32]), Key::new([2; 32]));
+    let sealed = wire::resealed(&key, message);
+    assert!(wire::open(&other, &sealed).is_err());
+    let _ = wire::open(&key, message);
+    let Ok((header, body)) = wire::open(&key, &sealed) else { return 0 };
+    let (again, count) = match &body {
+        Body::Hello(hello) => (wire::hello(&key, header, *hello), 0),
+        Body::Records(records) => {
+            let mut bytes = Vec::new();
+            records.iter().for_each(|record| wire::put_record(&mut bytes, record));
+            (wire::records(&key, header, records.len() as u16, &bytes), records.len())
+        }
+    };
+    assert_eq!(again, sealed);
+    let mut session = PeerSession::new(1, 2);
+    let hello = if let Body::Hello(hello) = &body { Some(hello) } else { None };
+    // Nobody has answered a challenge that nobody has heard.
+    assert!(
+        hello.is_some_and(|hello| hello.echo == 2) || !session.accept(header, hello, 3).is_ok_and(|of| of.is_believed)
+    );
+    count
 }
 
 fn assert_read_again(settings: &Settings) {

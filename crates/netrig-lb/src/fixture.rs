@@ -3,13 +3,52 @@
 use std::net::SocketAddr;
 
 use super::message::{
-    BackendEntry, BackendHealth, BackendHealthState, Counters, DefaultTimeouts, DeviceStatus, ForwardingMethod, Hop,
-    NextHop, NextHopState, Protocol, Rates, ReasonCount, RefusedPackets, ServiceEntry, ServiceHealth, ServiceKey,
-    Status, TableStatus,
+    BackendEntry, BackendHealth, BackendHealthState, BgpStatus, CountByReason, Counters, DefaultTimeouts, DeviceStatus,
+    ForwardingMethod, Hop, NextHop, NextHopState, PeerState, Protocol, Rates, ReasonCount, RefusedPackets,
+    ServiceEntry, ServiceHealth, ServiceKey, Status, SyncPeer, SyncStatus, TableStatus,
 };
 
 fn parsed(address: &str) -> SocketAddr {
     address.parse().unwrap_or_else(|_| unreachable!("{address}"))
+}
+
+/// One of two peers is there.
+fn sync() -> SyncStatus {
+    let count = |reason: &str, count| CountByReason { reason: reason.to_owned(), count };
+    let peer = |address: &str, state, heard_ms| SyncPeer {
+        address: parsed(address),
+        state,
+        heard_ms,
+        sent_messages: 2000,
+        sent_bytes: 2_500_000,
+        sent_records: 70_000,
+        unsent_messages: 0,
+        passes: 12,
+        received_messages: 1000,
+        received_bytes: 1_250_000,
+        received_records: 35_010,
+        created: 30_000,
+        updated: 4000,
+        kept: 1000,
+        refused: vec![count("no_backend", 10)],
+    };
+    SyncStatus {
+        address: parsed("10.9.0.1:8849"),
+        interval_ms: 1000,
+        after_ms: 1000,
+        full_ms: 20_000,
+        own: 120_000,
+        others: 110_000,
+        left_out: 3,
+        lag_ms: Some(700),
+        round_ms: Some(150),
+        refused: vec![count("wrong_key", 5)],
+        trouble: None,
+        peers: vec![
+            peer("10.9.0.2:8849", PeerState::Up, Some(300)),
+            peer("10.9.0.3:8849", PeerState::Silent, Some(75_000)),
+        ],
+    }
 }
 
 /// Two services, one of each family and protocol, in an order that is not the listings'.
@@ -33,6 +72,7 @@ pub fn status() -> Status {
         weight,
         limit: (weight > 1).then_some(50_000),
         leaving: false,
+        drain_ms: None,
         active,
         inactive: 17,
         counters,
@@ -172,6 +212,15 @@ pub fn status() -> Status {
         drops,
         passes,
         rate_span_ms: 2000,
+        sync: Some(sync()),
+        bgp: Some(BgpStatus {
+            speaker: "127.0.0.1:50051".to_owned(),
+            autonomous_system: Some(64_512),
+            identifier: Some("192.0.2.250".to_owned()),
+            trouble: None,
+            announced: vec![parsed("192.0.2.1:80").ip()],
+        }),
+        withdrawn: false,
     }
 }
 

@@ -49,7 +49,7 @@ The options of ipvsadm and of DPVS; docs/IPVSADM.md has all of them:
                 [--reuse reschedule|keep] [-j auto|always|off]  add, change it
   -D SERVICE                                              remove it
   -a|-e SERVICE -r SERVER[:PORT] [-b|-m|-g|-i] [-w WEIGHT] [-x CONNECTIONS]
-                                                          add, change a server
+                       add, change a server; -e also --drain SPAN: see docs
   -d SERVICE -r SERVER[:PORT]                             remove it
   -P|-Q SERVICE -z ADDRESS [-F DEVICE]           add, remove a local address
   -G [SERVICE] [--json]                          list them
@@ -67,9 +67,9 @@ SERVICE is -t or -u (TCP, UDP) and ADDRESS:PORT, IPv6 in brackets. -b FullNAT,
 
 /// What else may stand in the place of options.
 const COMMANDS: &str = "\
-Or a command of `netrig lb`: run, check, reload, flush, stop, save, status,
-drops, trace, metrics; `netrig lb --help` tells what they do. --name NAME may
-stand before it or behind it.";
+Or a command of `netrig lb`: run, check, reload, flush, withdraw, announce,
+stop, save, status, drops, trace, metrics; `netrig lb --help` tells what they
+do. --name NAME may stand before it or behind it.";
 
 /// What is said of the program by `-v`.
 fn version() -> String {

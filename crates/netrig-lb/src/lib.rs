@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod bgp;
 mod capacity;
 pub mod client;
 pub mod command;
@@ -30,7 +31,9 @@ pub mod message;
 pub mod metrics;
 mod names;
 mod overview;
+mod ready;
 pub mod settings;
+mod sync;
 mod trace_text;
 mod views;
 

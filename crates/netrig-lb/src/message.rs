@@ -27,6 +27,12 @@ pub enum Request {
     Configuration,
     /// What would happen to a packet; nothing changes by it. Answered by [`Reply::Trace`].
     Trace(TraceRequest),
+    /// The balancer says that it is not to be sent packets, and goes on with those that come. Answered by [`Reply::Done`].
+    Withdraw,
+    /// It says again that it is to be sent packets. Answered by [`Reply::Done`].
+    Announce,
+    /// How many connections have had a packet within so many milliseconds. Answered by [`Reply::Count`].
+    Busy { within_ms: u64 },
     /// The control plane ends; with `detach`, packets are no longer balanced although the balancer was to persist.
     Stop { detach: bool },
 }
@@ -40,6 +46,7 @@ pub enum Reply {
     Done(Vec<String>),
     /// How many connections were ended.
     Ended(u64),
+    Count(u64),
     Text(String),
     Trace(Box<Trace>),
 }
@@ -127,6 +134,9 @@ pub struct BackendOptions {
     pub weight: Option<u32>,
     /// Connections at which it gets no more; 0: no limit.
     pub limit: Option<u32>,
+    /// It gets no new ones, and those that are left after so many milliseconds end.
+    #[serde(default)]
+    pub drain_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -164,6 +174,102 @@ pub struct Status {
     pub passes: Vec<ReasonCount>,
     /// Over what span rates were taken, milliseconds; 0 when there is none yet.
     pub rate_span_ms: u64,
+    /// How connections are shared with other balancers; `null` where they are not.
+    #[serde(default)]
+    pub sync: Option<SyncStatus>,
+    /// What is announced by BGP; `null` where nothing is to be.
+    #[serde(default)]
+    pub bgp: Option<BgpStatus>,
+    /// Whether it was told by `netrig lb withdraw` that it is not to be sent packets.
+    #[serde(default)]
+    pub withdrawn: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BgpStatus {
+    /// Where the speaker is asked.
+    pub speaker: String,
+    /// Its autonomous system, while it is there.
+    pub autonomous_system: Option<u32>,
+    pub identifier: Option<String>,
+    /// Why it is not there.
+    pub trouble: Option<String>,
+    /// Addresses that it announces for this balancer.
+    pub announced: Vec<IpAddr>,
+}
+
+/// Connections shared with other balancers. Counts are since the control plane was started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SyncStatus {
+    /// Where this balancer hears its peers.
+    pub address: SocketAddr,
+    /// From one look through the table to the next, milliseconds.
+    pub interval_ms: u64,
+    /// How old connections are before peers are told of them, milliseconds.
+    pub after_ms: u64,
+    /// How often peers are told of all, milliseconds.
+    pub full_ms: u64,
+    /// Connections in the table that have packets here, as the last look through it found them.
+    pub own: u64,
+    /// Those that peers have told of, and that have had no packet here since.
+    pub others: u64,
+    /// Those that the SYN proxy has opened, which are not shared.
+    pub left_out: u64,
+    /// How old what peers know of this balancer's connections is: since the last whole look through the table began. `null`
+    /// before the first.
+    pub lag_ms: Option<u64>,
+    /// How long that took.
+    pub round_ms: Option<u64>,
+    /// Datagrams that were dropped, by the reasons for which any were.
+    pub refused: Vec<CountByReason>,
+    /// Why connections are not shared, where something is in the way.
+    pub trouble: Option<String>,
+    pub peers: Vec<SyncPeer>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SyncPeer {
+    pub address: SocketAddr,
+    pub state: PeerState,
+    /// Since its last message, milliseconds.
+    pub heard_ms: Option<u64>,
+    pub sent_messages: u64,
+    /// Of UDP's payload.
+    pub sent_bytes: u64,
+    pub sent_records: u64,
+    /// Messages that the kernel did not take.
+    pub unsent_messages: u64,
+    /// How often it was told of all connections.
+    pub passes: u64,
+    pub received_messages: u64,
+    pub received_bytes: u64,
+    /// All of the following.
+    pub received_records: u64,
+    /// Connections that are there since.
+    pub created: u64,
+    /// Those that were there, and whose state or time is another one since.
+    pub updated: u64,
+    /// Those that were there, and no earlier.
+    pub kept: u64,
+    /// Those that were not taken over, by the reasons for which any were not.
+    pub refused: Vec<CountByReason>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PeerState {
+    /// It has never been heard.
+    Unknown,
+    Up,
+    /// It has not been heard for 5 s.
+    Silent,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CountByReason {
+    /// Stable, `[a-z_]`.
+    pub reason: String,
+    pub count: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -316,6 +422,9 @@ pub struct BackendEntry {
     pub limit: Option<u32>,
     /// True for one that was removed and still has connections.
     pub leaving: bool,
+    /// Until those of its connections that are left are ended, milliseconds, where it drains with a deadline.
+    #[serde(default)]
+    pub drain_ms: Option<u64>,
     /// Established TCP connections.
     pub active: u32,
     /// All others.

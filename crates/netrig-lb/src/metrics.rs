@@ -4,8 +4,10 @@ use rig_service::openmetrics::Exposition;
 
 use super::listing::{forward_name, protocol, state_name};
 use super::message::{
-    BackendEntry, BackendHealth, BackendHealthState, Counters, NextHopState, ReasonCount, ServiceEntry, Status,
+    BackendEntry, BackendHealth, BackendHealthState, Counters, NextHopState, PeerState, ReasonCount, ServiceEntry,
+    Status, SyncStatus,
 };
+use super::ready::unready;
 
 /// What is told of each service, and of each of its backends under names of their own: a sum over one family is then
 /// never a sum of both.
@@ -56,8 +58,18 @@ pub fn render(status: &Status) -> String {
     gauge("lb_table_capacity", "", "Connections that fit into the table.", table.capacity as f64);
     gauge("lb_memory", "bytes", "Memory of all maps.", table.memory_bytes as f64);
     gauge("lb_sweep_duration", "seconds", "Time of the last round of sweeping.", table.sweep_ms as f64 / 1000.0);
+    let help = "1 if packets can be sent here: not withdrawn, attached, and each service has what it needs.";
+    gauge("lb_ready", "", help, f64::from(unready(status).is_empty()));
     timeouts(&mut text, status);
     devices(&mut text, status);
+    if let Some(bgp) = &status.bgp {
+        let mut gauge = |name, help, value| text.add("gauge", name, "", help, &balancer, value);
+        gauge("lb_bgp_up", "1 while the speaker of BGP is there.", f64::from(bgp.autonomous_system.is_some()));
+        gauge("lb_bgp_announced", "Addresses that it announces for the balancer.", bgp.announced.len() as f64);
+    }
+    if let Some(sync) = &status.sync {
+        of_sync(&mut text, &status.name, sync);
+    }
     status.services.iter().for_each(|service| of_service(&mut text, &status.name, service));
     reasons(&mut text, &status.name, "lb_drops", "Packets dropped, by reason.", &status.drops);
     reasons(&mut text, &status.name, "lb_passes", "Packets left to the kernel, by reason.", &status.passes);
@@ -79,6 +91,49 @@ fn devices(text: &mut Exposition, status: &Status) {
         text.add("gauge", "lb_device_queues", "", "Receive queues of the device.", &labels, device.queues.into());
         let help = "1 if the balancer is attached to the device; 0 while there is no such device, or attaching fails.";
         text.add("gauge", "lb_device_attached", "", help, &labels[..2], f64::from(device.mode != "absent"));
+    }
+}
+
+fn of_sync(text: &mut Exposition, balancer: &str, sync: &SyncStatus) {
+    let balancer = ("balancer", balancer);
+    for (of, count) in [("own", sync.own), ("others", sync.others), ("syn_proxy", sync.left_out)] {
+        let help = "Connections in the table: with packets here, told of by peers, and opened by the SYN proxy, which are not shared.";
+        text.add("gauge", "lb_sync_connections", "", help, &[balancer, ("of", of)], count as f64);
+    }
+    if let Some(lag) = sync.lag_ms {
+        let help = "How old what peers know of this balancer's connections is.";
+        text.add("gauge", "lb_sync_lag", "seconds", help, &[balancer], lag as f64 / 1000.0);
+    }
+    for refused in &sync.refused {
+        let help = "Datagrams dropped that were no messages of peers, by reason.";
+        let labels = [balancer, ("reason", refused.reason.as_str())];
+        text.add("counter", "lb_sync_refused_messages", "", help, &labels, refused.count as f64);
+    }
+    for peer in &sync.peers {
+        let address = peer.address.to_string();
+        let labels = [balancer, ("peer", address.as_str())];
+        let help = "1 if the peer has been heard within the last 5 s.";
+        text.add("gauge", "lb_sync_peer_up", "", help, &labels, f64::from(peer.state == PeerState::Up));
+        let help = "Times that the peer was told of all connections.";
+        text.add("counter", "lb_sync_passes", "", help, &labels, peer.passes as f64);
+        for (direction, messages, bytes) in
+            [("sent", peer.sent_messages, peer.sent_bytes), ("received", peer.received_messages, peer.received_bytes)]
+        {
+            let labels = [labels[0], labels[1], ("direction", direction)];
+            let help = "Messages to the peer and from it.";
+            text.add("counter", "lb_sync_messages", "", help, &labels, messages as f64);
+            let help = "Bytes of messages to the peer and from it, without headers of UDP and IP.";
+            text.add("counter", "lb_sync_bytes", "bytes", help, &labels, bytes as f64);
+        }
+        let help = "Connections that the peer was told of.";
+        text.add("counter", "lb_sync_sent_records", "", help, &labels, peer.sent_records as f64);
+        let results = [("created", peer.created), ("updated", peer.updated), ("kept", peer.kept)];
+        let refused = peer.refused.iter().map(|of| (of.reason.as_str(), of.count));
+        for (result, count) in results.into_iter().chain(refused) {
+            let labels = [labels[0], labels[1], ("result", result)];
+            let help = "Connections that the peer has told of, by what became of them here: created, updated, kept, or why refused.";
+            text.add("counter", "lb_sync_received_records", "", help, &labels, count as f64);
+        }
     }
 }
 

@@ -7,8 +7,8 @@ use rig_stats::units::counted;
 
 use super::listing::{duration, forward_name, order, protocol};
 use super::message::{
-    BackendEntry, BackendHealth, BackendHealthState, NextHop, NextHopState, Rates, ReasonCount, ServiceEntry,
-    ServiceHealth, Status,
+    BackendEntry, BackendHealth, BackendHealthState, BgpStatus, CountByReason, NextHop, NextHopState, PeerState, Rates,
+    ReasonCount, ServiceEntry, ServiceHealth, Status, SyncPeer, SyncStatus,
 };
 
 /// `width` is that of the terminal, columns.
@@ -39,6 +39,19 @@ pub fn write(status: &Status, width: usize) -> String {
     let timeouts = status.timeouts;
     line("timeouts", &format!("tcp {} s, after a FIN {} s, udp {} s", timeouts.tcp, timeouts.tcp_fin, timeouts.udp));
     line("drops", &drops(&status.drops));
+    if status.withdrawn {
+        line("state", "WITHDRAWN: it asks for no packets, `netrig lb announce` ends that");
+    }
+    if let Some(bgp) = &status.bgp {
+        line("bgp", &bgp_words(bgp));
+    }
+    if let Some(sync) = &status.sync {
+        line("sync", &sync_words(sync));
+        sync.peers.iter().for_each(|peer| line("peer", &peer_words(peer)));
+        if let Some(trouble) = &sync.trouble {
+            line("sync", &format!("TROUBLE: {trouble}"));
+        }
+    }
     let backends = || status.services.iter().flat_map(|service| &service.backends);
     let missing = backends().filter(|backend| missing(backend).is_some()).count();
     if missing > 0 {
@@ -82,6 +95,39 @@ fn table(status: &Status) -> String {
         "{} of {} connections ({share:.1} %), maps of {memory:.0} MB, last sweep {} ms",
         table.connections, table.capacity, table.sweep_ms
     )
+}
+
+fn bgp_words(bgp: &BgpStatus) -> String {
+    let BgpStatus { speaker, autonomous_system, trouble, announced, .. } = bgp;
+    let at = autonomous_system.map_or(String::new(), |number| format!(" of AS {number}"));
+    match trouble {
+        Some(trouble) => format!("NOT ANNOUNCED: speaker {speaker}: {trouble}"),
+        None => format!("{} announced by {speaker}{at}", counted(announced.len(), "address", "addresses")),
+    }
+}
+
+fn counts_words(counts: &[CountByReason]) -> String {
+    counts.iter().map(|of| format!("{} {}", of.reason, of.count)).collect::<Vec<_>>().join(", ")
+}
+
+fn sync_words(sync: &SyncStatus) -> String {
+    let SyncStatus { address, own, others, left_out, lag_ms, refused, .. } = sync;
+    let lag = lag_ms.map_or("no look yet".to_owned(), |lag| format!("peers know what was there {lag} ms ago"));
+    let left_out = if *left_out > 0 { format!(", {left_out} of the SYN proxy not shared") } else { String::new() };
+    let refused = if refused.is_empty() { String::new() } else { format!("; refused: {}", counts_words(refused)) };
+    format!("at {address}: {own} own connections, {others} of others{left_out}; {lag}{refused}")
+}
+
+fn peer_words(peer: &SyncPeer) -> String {
+    let state = match (peer.state, peer.heard_ms) {
+        (PeerState::Up, _) => "up".to_owned(),
+        (_, Some(heard)) => format!("SILENT for {}", duration(heard)),
+        (_, None) => "NEVER HEARD".to_owned(),
+    };
+    let refused =
+        if peer.refused.is_empty() { String::new() } else { format!(", refused: {}", counts_words(&peer.refused)) };
+    let SyncPeer { address, sent_records, created, updated, .. } = peer;
+    format!("{address} {state}: {sent_records} records sent; {created} connections from it, {updated} changes{refused}")
 }
 
 /// The reasons that packets are being dropped for, or have been.
@@ -136,11 +182,15 @@ fn service_rows(service: &ServiceEntry) -> String {
         let state = match (backend.leaving, backend.weight) {
             (true, _) => " removed",
             (false, _) if backend.health.as_ref().is_some_and(|health| health.sorry) => " sorry server",
+            (false, 0) if backend.drain_ms.is_some() => " draining",
             (false, 0) => " weight 0",
             _ => "",
         };
         let name = format!("  {}{state}", backend.address);
         text += &row(&name, cells(&backend.rates, backend.active.into(), backend.inactive.into()));
+        if let Some(left) = backend.drain_ms {
+            text += &format!("    DRAINING: what is left of its connections ends in {}\n", duration(left));
+        }
         if let Some(health) = down(backend) {
             let reason = health.reason.as_deref().unwrap_or("its checks are good again, and it is not up yet");
             text += &format!("    DOWN for {}: {reason}\n", duration(health.state_ms));

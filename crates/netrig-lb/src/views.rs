@@ -10,13 +10,18 @@ use rig_cli::{packet, streams};
 use super::client::{self, status};
 use super::instance::Name;
 use super::message::{ReasonCount, Reply, Request, TraceRequest};
-use super::{drops, metrics, overview, trace_text};
+use super::{drops, metrics, overview, ready, trace_text};
 
 #[derive(Debug, Subcommand)]
 pub enum View {
     /// Devices, workers, table, services and their rates on one screen
-    #[command(after_help = "Examples:\n  netrig lb status\n  netrig lb status --json")]
+    #[command(
+        after_help = "Examples:\n  netrig lb status\n  netrig lb status --ready    by keepalived, see docs/BALANCER.md"
+    )]
     Status {
+        /// Print nothing but why packets should go to another balancer, and end with status 1 if they should
+        #[arg(long, conflicts_with = "json")]
+        ready: bool,
         /// Print it as docs/schema/lb-status.json describes it
         #[arg(long)]
         json: bool,
@@ -101,6 +106,13 @@ pub fn execute(view: &View) -> Result<Exit, Failure> {
     let name = chosen(which.name.as_ref())?;
     match view {
         View::Status { json: true, .. } => print_json(&status(&name)?)?,
+        View::Status { ready: true, .. } => {
+            let why = ready::unready(&status(&name)?);
+            streams::print(&why.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+            if !why.is_empty() {
+                return Ok(Exit::Refuted);
+            }
+        }
         View::Status { .. } => streams::print(&overview::write(&status(&name)?, streams::width()))?,
         View::Drops { json: true, .. } => {
             let status = status(&name)?;

@@ -6,7 +6,7 @@ mod settings;
 use anyhow::Result;
 use netrig_lb::BALANCER;
 use netrig_lb::message::{ForwardingMethod, Protocol as LbProtocol, Reply, Request, ServiceEntry, Status};
-use rig_datapath::balancer::{Balancer as Programs, GenericXdp, Sizes};
+use rig_datapath::balancer::{Balancer as Programs, GenericXdp, PortShare, Sizes};
 use rig_sys::advice::{NAMESPACES, rights};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
@@ -25,7 +25,8 @@ use super::stands_between;
 pub(crate) struct Balancer;
 
 /// The smallest tables that there can be.
-const SMALL: Sizes = Sizes { connections: 64, services: 1, backends: 1, local_addresses: 1, list_entries: 1 };
+const SMALL: Sizes =
+    Sizes { connections: 64, services: 1, backends: 1, local_addresses: 1, list_entries: 1, ports: PortShare::WHOLE };
 
 impl Datapath for Balancer {
     fn name(&self) -> &'static str {

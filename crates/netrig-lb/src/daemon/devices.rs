@@ -367,6 +367,11 @@ impl Devices {
         self.attached().find(generic).map(|(device, _)| &*device.name)
     }
 
+    /// Whether the program is on all of them.
+    pub(super) fn are_attached(&self) -> bool {
+        self.on.iter().all(|on| on.attached.is_some())
+    }
+
     pub(super) fn wanted(&self) -> Vec<Device> {
         self.on.iter().map(|on| on.device.clone()).collect()
     }

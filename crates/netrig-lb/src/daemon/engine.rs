@@ -6,23 +6,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rig_cli::exit::{Exit, Failure, in_words};
-use rig_datapath::balancer::{Balancer, BalancerHandle};
+use rig_datapath::balancer::{Balancer, BalancerHandle, PortShare};
 use rig_service::files::ServiceFiles;
 use rig_service::{Counters, End, Refusal, Replies, Service};
+use rig_stats::units::counted;
 use tracing::{info, warn};
 
 use super::counts::{Counts, Snapshot, key_of};
 use super::devices::Devices;
+use super::drains::Drains;
 use super::health::HealthChecks;
 use super::introduction;
 use super::keep::{self, Pins};
 use super::pace::SweepPace;
-use super::status::list;
+use super::status::{count_busy, list};
 use super::syn_proxy::{SynProxies, refuse_generic};
+use crate::bgp::Announcer;
 use crate::instance::Name;
 use crate::message::{Reply, Request};
 use crate::metrics;
-use crate::settings::{Completeness, Rules, ServiceText, Settings, Start, changes, protocol, read_secret};
+use crate::settings::{
+    Completeness, Rules, ServiceText, Settings, Start, changes, passes_in_time, protocol, read_secret,
+};
+use crate::sync::Sync;
+use crate::sync::board::SyncEvent;
 
 /// What settings are called that come as text.
 pub(super) const TEXT: &str = "settings";
@@ -58,6 +65,13 @@ pub(super) struct Engine {
     pub(super) detaches: bool,
     pub(super) troubles: LastErrors,
     pub(super) syn_proxies: SynProxies,
+    /// The thread that shares connections.
+    pub(super) sync: Option<Sync>,
+    /// The thread that has addresses announced.
+    pub(super) announcer: Option<Announcer>,
+    pub(super) drains: Drains,
+    /// It was told that it is not to be sent packets.
+    pub(super) withdrawn: bool,
 }
 
 /// What stands in the way of work that is done again and again.
@@ -70,6 +84,8 @@ pub(super) struct LastErrors {
     checking: LastError,
     keeping: LastError,
     syn_proxy: LastError,
+    sync: LastError,
+    bgp: LastError,
 }
 
 /// What was last said of one, so that it is said once.
@@ -177,6 +193,12 @@ impl Service for Engine {
                 list(self.balancer.handle(), filter, replies);
                 return ControlFlow::Continue(());
             }
+            Request::Withdraw => Ok(Reply::Done(self.set_withdrawn(true))),
+            Request::Announce => Ok(Reply::Done(self.set_withdrawn(false))),
+            Request::Busy { within_ms } => {
+                count_busy(self.balancer.handle(), Duration::from_millis(within_ms), replies);
+                return ControlFlow::Continue(());
+            }
             Request::Trace(traced) => self.trace(&traced).map(|trace| Reply::Trace(Box::new(trace))),
             Request::Stop { detach } => {
                 self.detaches = detach;
@@ -193,6 +215,7 @@ impl Service for Engine {
 
     fn due(&self) -> Instant {
         let due = self.pace.next().min(self.second);
+        let due = self.drains.due().map_or(due, |drain| drain.min(due));
         self.health.due().map_or(due, |health| health.min(due))
     }
 
@@ -210,6 +233,7 @@ impl Service for Engine {
             self.second = now + SECOND;
             self.each_second();
         }
+        self.end_drains(now);
         let failed = each_second && self.troubles.health.last().is_some();
         if self.health.is_due(now, each_second) || failed {
             self.follow_health();
@@ -235,8 +259,14 @@ impl Service for Engine {
         if left == AfterExit::Balancing {
             self.keep_health();
         }
-        let Self { files, mut devices, balancer, pins, health, .. } = self;
+        let Self { files, mut devices, balancer, pins, health, sync, announcer, .. } = self;
+        // Before packets that come find nothing.
+        match announcer {
+            Some(announcer) if left == AfterExit::Nothing => announcer.withdraw(),
+            announcer => drop(announcer),
+        }
         drop(health);
+        drop(sync);
         if left == AfterExit::Nothing {
             if let Some(files) = files.filter(|_| pins.is_some()) {
                 keep::remove_all(&files)?;
@@ -280,6 +310,7 @@ impl Engine {
         });
         self.troubles.health.now(trouble).into_iter().for_each(|line| warn!("{line}"));
         self.keep_health();
+        self.follow_bgp();
     }
 
     fn keep_health(&mut self) {
@@ -287,6 +318,52 @@ impl Engine {
         let trouble =
             trouble.map(|error| format!("a restart will not know which backends are down: {}", in_words(&error)));
         self.troubles.keeping.now(trouble).into_iter().for_each(|line| warn!("{line}"));
+    }
+
+    /// Ends what is left of backends whose time to drain is over.
+    fn end_drains(&mut self, now: Instant) {
+        for (service, backend) in self.drains.take_over(now) {
+            let shown = ServiceText(service);
+            match self.flush(Some(service), Some(backend)) {
+                Ok(ended) => {
+                    let ended =
+                        counted(ended, "connection was left, and has ended", "connections were left, and have ended");
+                    info!("{shown}: backend {backend} has drained to its deadline: {ended}");
+                }
+                Err(error) => warn!("{shown}: backend {backend} has drained to its deadline: {}", in_words(&error)),
+            }
+        }
+    }
+
+    fn set_withdrawn(&mut self, withdrawn: bool) -> Vec<String> {
+        let was = std::mem::replace(&mut self.withdrawn, withdrawn);
+        let said = match (was, withdrawn) {
+            (false, true) => "it is withdrawn: it is not ready, and goes on with the packets that come",
+            (true, false) => "it is announced again",
+            (_, true) => "it is withdrawn already",
+            (_, false) => "it is announced already",
+        };
+        if was != withdrawn {
+            info!("{said}");
+            self.follow_bgp();
+        }
+        vec![said.to_owned()]
+    }
+
+    fn follow_sync(&mut self) {
+        let Some(sync) = &self.sync else { return };
+        let (events, trouble) = sync.take_events();
+        for event in events {
+            match event {
+                SyncEvent::Met(peer) => info!("balancer {peer} is there, and is told of all connections"),
+                SyncEvent::Silent(peer) => warn!("balancer {peer} is silent: connections are not shared with it"),
+                SyncEvent::SamePorts(peer, PortShare { share, of }) => warn!(
+                    "balancer {peer} has the same share of local ports, {share}/{of}: where it has the same local addresses, \
+                     connections meet"
+                ),
+            }
+        }
+        self.troubles.sync.now(trouble).into_iter().for_each(|line| warn!("{line}"));
     }
 
     fn ask_for_neighbors(&mut self) {
@@ -303,6 +380,10 @@ impl Engine {
         said.iter().for_each(|line| info!("{line}"));
         let trouble = trouble.map(|why| format!("cannot tend the SYN proxy: {why}"));
         self.troubles.syn_proxy.now(trouble).into_iter().for_each(|line| warn!("{line}"));
+        self.follow_sync();
+        self.follow_bgp();
+        let trouble = self.bgp_trouble();
+        self.troubles.bgp.now(trouble).into_iter().for_each(|line| warn!("{line}"));
         let snapshot = Snapshot::take(&self.balancer).map(|snapshot| self.counts.sample(snapshot));
         let trouble = snapshot.err().map(|error| format!("cannot read counters: {}", in_words(&error.into())));
         self.troubles.counting.now(trouble).into_iter().for_each(|line| warn!("{line}"));
@@ -325,6 +406,7 @@ impl Engine {
         let put = self.put_in_force(rules);
         let said = put.map_err(|error| Refusal { edit: self.first_impossible(edits), ..refusal(error) })?;
         self.edits += edits.len() as u32;
+        self.drains.edited(edits, &self.rules, Instant::now());
         Ok(said)
     }
 
@@ -382,6 +464,9 @@ impl Engine {
     pub(super) fn put_in_force(&mut self, rules: Rules) -> anyhow::Result<Vec<String>> {
         rules.config(self.balancer.sizes().connections).validate()?;
         refuse_generic(&rules, self.devices.generic())?;
+        if let Some(sync) = &self.start.sync {
+            passes_in_time(sync, &rules).map_err(anyhow::Error::msg)?;
+        }
         let secret = rules.syn_proxy_secret.as_deref().map(read_secret).transpose()?;
         // Before a service answers by another one's.
         let before = secret.map(|secret| self.balancer.set_cookie_secret(secret)).transpose()?;
@@ -411,6 +496,8 @@ impl Engine {
             }
         }
         self.rules = rules;
+        self.drains.retain(&self.rules);
+        self.follow_bgp();
         said.extend(self.health.watch(&self.rules).err().map(|error| in_words(&error)));
         self.keep_health();
         said.extend(self.write_down().err());

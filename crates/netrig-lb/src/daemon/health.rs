@@ -299,6 +299,11 @@ impl HealthChecks {
         Ok(())
     }
 
+    /// Whether a service's healthy backends have the weight of its quorum; one without a check has it.
+    pub(super) fn has_quorum(&self, service: &Service) -> bool {
+        service.check.is_none() || self.in_force.pools.get(&service.key).is_none_or(|pool| pool.has_quorum)
+    }
+
     /// What is told of a service and its backends, by address.
     pub(super) fn status(&self, service: &Service) -> Option<(ServiceHealth, BTreeMap<SocketAddr, BackendHealth>)> {
         let check = service.check.as_ref()?;

@@ -5,8 +5,10 @@
 //! ```
 
 mod advice;
+mod announce;
 mod counts;
 mod devices;
+mod drains;
 mod engine;
 pub(super) mod health;
 pub(super) mod keep;
@@ -35,14 +37,17 @@ use tracing::{info, warn};
 
 use self::counts::Counts;
 use self::devices::Devices;
+use self::drains::Drains;
 use self::engine::{Engine, LastErrors, Options};
 use self::health::HealthChecks;
 use self::keep::Pins;
 use self::pace::SweepPace;
 use self::placed::Placements;
 use self::syn_proxy::{SynProxies, refuse_generic};
+use super::bgp::Announcer;
 use super::instance::{self, BALANCER, Name};
-use super::settings::{Completeness, Device, Settings, Start, Workers, read_secret};
+use super::settings::{Completeness, Device, Settings, Start, Workers, read_key, read_secret};
+use super::sync::Sync;
 
 /// What the command line of `run` says.
 #[derive(Debug, Default)]
@@ -100,6 +105,8 @@ impl Start {
         differs("workers", self.workers != new.workers);
         differs("hand_over", self.hand_over != new.hand_over);
         differs("metrics", self.metrics != new.metrics);
+        differs("[bgp]", self.bgp != new.bgp);
+        differs("[sync]", self.sync != new.sync || self.sizes.ports != new.sizes.ports);
         said
     }
 }
@@ -212,6 +219,14 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Wa
             );
             start.sizes = balancer.sizes();
         }
+        let ports = balancer.sizes().ports;
+        if ports != start.sizes.ports {
+            warn!(
+                "its share of local ports is {}/{}, as when its tables were made: for another one end it with `netrig lb stop --detach` first",
+                ports.share, ports.of
+            );
+            start.sizes.ports = ports;
+        }
     }
     if let Some(file) = &rules.syn_proxy_secret {
         balancer.set_cookie_secret(read_secret(file).or_exit(Exit::BadInput)?).or_exit(Exit::Failed)?;
@@ -228,8 +243,11 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Wa
     devices.spread(&mut balancer).or_exit(Exit::Lacking)?;
     devices.set(&mut balancer, &start.devices).or_exit(Exit::Lacking)?;
     refuse_generic(&rules, devices.generic()).or_exit(Exit::BadInput)?;
+    let share = |sync| Sync::start(balancer.handle(), sync, read_key(&sync.key)?);
+    let sync = start.sync.as_ref().map(share).transpose();
+    let sync = sync.or_exit(Exit::Lacking)?;
     let now = Instant::now();
-    let engine = Engine {
+    let mut engine = Engine {
         name: run.name.clone(),
         files: files.cloned(),
         memory: balancer.memory().or_exit(Exit::Failed)?.total(),
@@ -249,8 +267,16 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Wa
         counts: Counts::default(),
         troubles: LastErrors::default(),
         syn_proxies: SynProxies::default(),
+        sync,
+        announcer: None,
+        drains: Drains::default(),
+        withdrawn: false,
     };
     engine.write_down().map_err(|what| Failure::new(Exit::Failed, anyhow!(what)))?;
+    if let Some(bgp) = &engine.start.bgp {
+        let announcer = Announcer::start(bgp, engine.announcements()).context("start the thread of BGP");
+        engine.announcer = Some(announcer.or_exit(Exit::Failed)?);
+    }
     Ok(engine)
 }
 
@@ -304,6 +330,13 @@ fn introduction(engine: &Engine) -> String {
     let connections = engine.balancer.sizes().connections.into();
     let _ = writeln!(text, "  table for {}", memory_words(connections, engine.memory));
     text.push_str(&engine.devices.describe());
+    if let Some(sync) = &engine.start.sync {
+        let peers: Vec<String> = sync.peers.iter().map(ToString::to_string).collect();
+        let _ = writeln!(text, "  shares connections with {}, at {}", peers.join(", "), sync.address);
+    }
+    if let Some(bgp) = &engine.start.bgp {
+        let _ = writeln!(text, "  announces addresses through {}", bgp.speaker);
+    }
     if let Some(metrics) = engine.start.metrics {
         let _ = writeln!(text, "  metrics at http://{}/metrics", NamedAddress::from(metrics));
     }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use rig_datapath::balancer::{
     self as datapath, BackendStatus, BalancerHandle, Connection, Drop, ForwardingMethod as DatapathForward, NextHops,
@@ -17,6 +18,7 @@ use crate::message::{
     RefusedPackets, Reply, ServiceEntry, ServiceKey, Status, TableStatus,
 };
 use crate::settings::{Service, expire_name, protocol, reuse_name, scheduler_name, syn_proxy_name};
+use crate::sync::Sync;
 
 /// Entries that are handed on at once.
 const BATCH: usize = 1000;
@@ -53,6 +55,9 @@ impl Engine {
                 entry.health = Some(health);
                 let present = entry.backends.iter_mut().filter(|backend| !backend.leaving);
                 present.for_each(|backend| backend.health = of.remove(&backend.address));
+            }
+            for backend in &mut entry.backends {
+                backend.drain_ms = self.drains.left(service.key, backend.address);
             }
             entry.syn_proxy_answers = self.syn_proxies.answers(service.key);
             services.push(entry);
@@ -93,6 +98,9 @@ impl Engine {
             drops: view.drops(),
             passes: view.passes(),
             rate_span_ms: view.span().as_millis() as u64,
+            sync: self.sync.as_ref().map(Sync::status),
+            bgp: self.bgp_status(),
+            withdrawn: self.withdrawn,
         })
     }
 }
@@ -146,6 +154,20 @@ pub(super) fn list(balancer: BalancerHandle, filter: Filter, to: Replies<Reply>)
     let _unanswered = std::thread::Builder::new().name("list".into()).spawn(work);
 }
 
+/// How many connections have had a packet within this time. On a thread of its own, as [`list`].
+pub(super) fn count_busy(balancer: BalancerHandle, within: Duration, to: Replies<Reply>) {
+    let work = move || {
+        let mut busy = 0;
+        let counted = balancer.records(|_, record| {
+            busy += u64::from(record.is_some_and(|record| record.connection.idle_time() <= within));
+            ControlFlow::Continue(())
+        });
+        to.finish(counted.map(|()| Reply::Count(busy)).map_err(|error| refusal(error.into())));
+    };
+    // The client is told that it is not answered.
+    let _unanswered = std::thread::Builder::new().name("count".into()).spawn(work);
+}
+
 fn key(protocol: datapath::Protocol, address: SocketAddr) -> ServiceKey {
     let protocol = match protocol {
         datapath::Protocol::Tcp => Protocol::Tcp,
@@ -186,6 +208,7 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
             weight: backend.effective_weight(),
             limit: backend.limit.map(Into::into),
             leaving: false,
+            drain_ms: None,
             active: status.map_or(0, |status| status.active),
             inactive: status.map_or(0, |status| status.inactive),
             counters,
@@ -276,6 +299,7 @@ fn leaving_backend(
         weight: 0,
         limit: backend.limit.map(Into::into),
         leaving: true,
+        drain_ms: None,
         active: backend.active,
         inactive: backend.inactive,
         counters,

@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
+use std::time::Duration;
 
 use rig_datapath::balancer::MAX_WEIGHT;
+use rig_stats::units::Span;
 
 use super::UsageError;
 use super::options::{self, Key, Parts, Verb};
@@ -96,8 +98,11 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             &[TcpService, UdpService, Scheduler, ConnTimeout, Limit, Expire, SloppyTcp, Reuse, SynProxy]
         }
         Verb::DeleteService | Verb::Zero => &SERVICE,
-        Verb::AddServer | Verb::EditServer => {
+        Verb::AddServer => {
             &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold]
+        }
+        Verb::EditServer => {
+            &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold, Drain]
         }
         Verb::DeleteServer => &[TcpService, UdpService, Server],
         Verb::AddLocal | Verb::DeleteLocal => &[TcpService, UdpService, Local, Device],
@@ -142,7 +147,11 @@ impl ParsedArguments {
             Verb::EditServer => {
                 let (service, backend, options) = self.server()?;
                 if options == BackendOptions::default() {
-                    return Err(self.changes_nothing("-w WEIGHT or -x CONNECTIONS"));
+                    return Err(self.changes_nothing("-w WEIGHT, -x CONNECTIONS or --drain SPAN"));
+                }
+                if options.drain_ms.is_some() && options.weight.is_some() {
+                    let next = "leave one out: -w ends a drain, and the weight is kept while it drains";
+                    return Err(UsageError::new("--drain and -w are opposites", next));
                 }
                 edit(RuleChange::EditBackend { service, backend, options })
             }
@@ -296,6 +305,7 @@ impl ParsedArguments {
             forward: way.map(|(.., forward)| forward),
             weight: self.number(Key::Weight, "-w", 0, MAX_WEIGHT)?,
             limit: self.number(Key::UpperThreshold, "-x", 0, u32::MAX)?,
+            drain_ms: self.value(Key::Drain).map(drain_ms).transpose()?,
         };
         Ok((service, SocketAddr::new(address, port), options))
     }
@@ -440,6 +450,13 @@ impl ParsedArguments {
         })?;
         Ok((host, port))
     }
+}
+
+/// `60s`.
+fn drain_ms(text: &str) -> Result<u64, UsageError> {
+    let span = text.parse::<Span>().ok().filter(|span| span.0 <= Duration::from_secs(24 * 3600));
+    let wrong = || UsageError::new(format!("--drain {text} is no time to drain"), "give up to 24 hours, as 60s or 5m");
+    span.map(|span| span.0.as_millis() as u64).ok_or_else(wrong)
 }
 
 fn in_range<N: FromStr + PartialOrd + Copy + std::fmt::Display>(

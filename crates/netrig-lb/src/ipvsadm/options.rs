@@ -44,6 +44,7 @@ pub enum Key {
     FullNat,
     Weight,
     UpperThreshold,
+    Drain,
     Local,
     Device,
     Numeric,
@@ -79,7 +80,7 @@ use Meaning::{Flag, Refused, Value, Verb as Does};
 const NO_MARKS: &str = "a service is an address, a port and a protocol: add one for each with -t or -u";
 const NO_PERSISTENCE: &str = "there is no persistence: scheduler sh already sends a client's connections to one server, by its address, and --reuse keep those from one port";
 const NO_ACCESS_LISTS: &str = "there are no access lists, and packets come here before nftables sees them: have routers or the device drop them (ethtool -N)";
-const NO_SYNC: &str = "connections are not synchronised between balancers: run them beside each other with ECMP";
+const NO_SYNC: &str = "connections are shared between balancers by [sync] in the file: see docs/BALANCER.md";
 const NO_TUNNEL_KIND: &str = "tunnels are IP in IP only: leave it out";
 const NO_SCHEDULER_FLAGS: &str = "schedulers have no flags: sh is by the client's address, mh by its address and port, both skip servers of weight 0";
 
@@ -119,6 +120,7 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("fullnat", Some('b'), Flag(Key::FullNat)),
     ("weight", Some('w'), Value(Key::Weight)),
     ("u-threshold", Some('x'), Value(Key::UpperThreshold)),
+    ("drain", None, Value(Key::Drain)),
     ("laddr", Some('z'), Value(Key::Local)),
     ("ifname", Some('F'), Value(Key::Device)),
     ("numeric", Some('n'), Flag(Key::Numeric)),

@@ -89,7 +89,7 @@ fn servers_are_added_changed_and_removed() {
     }
     for (option, forward) in [("--masquerading", ForwardingMethod::Nat), ("--fullnat", ForwardingMethod::FullNat)] {
         let line = format!("-a -t 192.0.2.1:80 -r 10.0.0.1:8080 {option} -w 5 -x 100");
-        let options = BackendOptions { forward: Some(forward), weight: Some(5), limit: Some(100) };
+        let options = BackendOptions { forward: Some(forward), weight: Some(5), limit: Some(100), drain_ms: None };
         assert_eq!(edit(&line), add("10.0.0.1:8080", options), "{line}");
     }
     // What is not said is the balancer's to decide: it knows the service.
@@ -212,9 +212,9 @@ fn what_is_not_there_is_refused_by_name() {
         ("-a -t 1.1.1.1:1 -r 2.2.2.2 -x 5 -y 3", "as soon as one ends"),
         ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-type gue", "IP in IP"),
         ("-L --persistent-conn", "there is no persistence"),
-        ("-L --daemon", "ECMP"),
-        ("--start-daemon master", "ECMP"),
-        ("--stop-daemon=backup", "ECMP"),
+        ("-L --daemon", "[sync]"),
+        ("--start-daemon master", "[sync]"),
+        ("--stop-daemon=backup", "[sync]"),
         ("-L --tun-info", "IP in IP"),
         ("-a -t 1.1.1.1:1 -r 2.2.2.2 -J", "SNAT"),
         ("-U -t 1.1.1.1:1 -k 2.2.2.2", "nftables"),
@@ -231,4 +231,23 @@ fn a_device_that_the_balancer_does_not_run_on_is_refused() {
     assert!(refuse_unless_ours("eth0", &status).is_ok());
     let error = refuse_unless_ours("dpdk0", &status).unwrap_err().to_string();
     assert!(error.contains("dpdk0") && error.contains("eth0"), "{error}");
+}
+
+#[test]
+fn a_server_drains_for_a_time() {
+    let line = "-e -t 192.0.2.1:80 -r 10.0.0.1 --drain";
+    let drain_ms = |span: &str| match parse(&format!("{line} {span}")).unwrap().command {
+        Command::Edit { edit: RuleChange::EditBackend { options, .. }, .. } => options.drain_ms,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([drain_ms("60s"), drain_ms("1.5s"), drain_ms("24h")], [Some(60_000), Some(1500), Some(86_400_000)]);
+    for (line, reason) in [
+        (format!("{line} 25h"), "up to 24 hours"),
+        (format!("{line} soon"), "is no time to drain"),
+        (format!("{line} 60s -w 3"), "--drain and -w are opposites"),
+        ("-a -t 192.0.2.1:80 -r 10.0.0.1 --drain 60s".to_owned(), "--drain does not belong to -a"),
+    ] {
+        let error = parse(&line).unwrap_err().to_string();
+        assert!(error.contains(reason), "{line}: {error}");
+    }
 }

@@ -46,6 +46,10 @@ pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
             None => "the SYN proxy's secret stays what it was".to_owned(),
         });
     }
+    if old.others_local != new.others_local {
+        let count = counted(new.others_local.len(), "local address", "local addresses");
+        said.push(format!("connections of {count} that other balancers give out are taken over"));
+    }
     if old.service_limit != new.service_limit {
         let limit = new.service_limit.map_or("as by default".to_owned(), |limit| limit.to_string());
         said.push(format!("limit of connections of services without their own is now {limit}"));

@@ -23,6 +23,8 @@ pub(super) struct File {
     /// 0: none.
     pub service_limit: Option<u32>,
     pub syn_proxy_secret: Option<std::path::PathBuf>,
+    pub sync: Option<Spanned<SyncFile>>,
+    pub bgp: Option<Spanned<BgpFile>>,
     #[serde(default)]
     pub policy: PolicyFile,
     #[serde(default)]
@@ -56,6 +58,30 @@ pub(super) struct RoomFile {
     pub backends: Option<u32>,
     pub local_addresses: Option<u32>,
     pub schedule_entries: Option<u32>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SyncFile {
+    pub address: Spanned<String>,
+    pub peers: Vec<Spanned<String>>,
+    pub key: std::path::PathBuf,
+    pub interval: Option<Spanned<Span>>,
+    pub after: Option<Spanned<Span>>,
+    pub full: Option<Spanned<Span>>,
+    /// Bytes a second.
+    pub rate: Option<Spanned<u64>>,
+    /// `1/2`.
+    pub ports: Option<Spanned<String>>,
+    pub local: Option<Spanned<OneOrMany<String>>>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BgpFile {
+    pub gobgp: Option<String>,
+    #[serde(default)]
+    pub local: bool,
 }
 
 #[derive(Debug, Clone, Copy, Default, serde::Deserialize)]

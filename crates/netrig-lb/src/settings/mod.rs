@@ -13,6 +13,7 @@ mod ranges;
 mod read;
 mod rules;
 mod syn_proxy;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod timeouts;
@@ -29,10 +30,14 @@ pub use rules::{
     Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, REUSES, Rules, SCHEDULERS, Service, ServiceText,
     expire_name, forward_name, protocol, reuse_name, scheduler_name,
 };
-pub use syn_proxy::{DPVS, SYN_PROXIES, SynProxy, read_secret, syn_proxy, syn_proxy_name};
+pub use syn_proxy::{DPVS, SYN_PROXIES, SynProxy, read_key, read_secret, syn_proxy, syn_proxy_name};
+pub use sync::passes_in_time;
 pub use timeouts::TimeoutOverrides;
 
 use rig_cli::mistakes::{self, FileError};
+
+use crate::bgp::BgpSettings;
+use crate::sync::SyncSettings;
 
 /// All that a configuration file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -51,6 +56,10 @@ pub struct Start {
     pub sizes: Sizes,
     /// Where metrics are served.
     pub metrics: Option<SocketAddr>,
+    /// How connections are shared with other balancers.
+    pub sync: Option<SyncSettings>,
+    /// How addresses are announced.
+    pub bgp: Option<BgpSettings>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

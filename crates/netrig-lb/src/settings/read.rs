@@ -57,7 +57,8 @@ struct Lines {
 impl Reader<'_> {
     fn settings(mut self) -> Result<Settings> {
         let file: File = self.source.read()?;
-        let start = self.start(&file)?;
+        let mut start = self.start(&file)?;
+        let sync = super::sync::read(&self.source, file.sync.as_ref(), start.sizes.local_addresses as usize)?;
         self.left = match self.completeness {
             Completeness::Required => start.sizes,
             // What commands have begun takes no room of tables; what is in force found its room when it came to that.
@@ -84,9 +85,21 @@ impl Reader<'_> {
             strays: file.policy.strays.map_or(Policy::default().strays, NonZeroU32::new),
         };
         let (service_limit, timeouts) = (file.service_limit, self.timeouts(&file.timeouts)?);
-        let rules =
-            Rules { services, policy, service_limit, syn_proxy_secret: file.syn_proxy_secret.clone(), timeouts };
+        let rules = Rules {
+            services,
+            policy,
+            service_limit,
+            syn_proxy_secret: file.syn_proxy_secret.clone(),
+            timeouts,
+            others_local: sync.others_local,
+        };
         rules.config(start.sizes.connections).validate().map_err(|error| self.not_valid(&error))?;
+        if let (Some(settings), Some(said), Completeness::Required) = (&sync.settings, &file.sync, self.completeness) {
+            super::sync::passes_in_time(settings, &rules)
+                .map_err(|what| self.error(said.span(), what, Some("make 'full' less, or the timeout more")))?;
+        }
+        (start.sync, start.sizes.ports) = (sync.settings, sync.ports);
+        start.bgp = super::sync::read_bgp(&self.source, file.bgp.as_ref())?;
         Ok(Settings { start, rules })
     }
 
@@ -111,7 +124,15 @@ impl Reader<'_> {
             devices.push(device);
         }
         let (workers, hand_over) = (self.workers(file)?, self.hand_over(file)?);
-        Ok(Start { devices, workers, hand_over, sizes: self.sizes(file)?, metrics: self.metrics(file)? })
+        Ok(Start {
+            devices,
+            workers,
+            hand_over,
+            sizes: self.sizes(file)?,
+            metrics: self.metrics(file)?,
+            sync: None,
+            bgp: None,
+        })
     }
 
     fn hand_over(&self, file: &File) -> Result<Option<HandOver>> {

@@ -26,6 +26,8 @@ pub struct Rules {
     pub syn_proxy_secret: Option<PathBuf>,
     /// Of services without timeouts of their own, over DPVS's.
     pub timeouts: TimeoutOverrides,
+    /// Local addresses that other balancers give out, whose connections are taken over.
+    pub others_local: Vec<IpAddr>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -303,7 +305,7 @@ impl Rules {
         let services = self.services.iter();
         let services =
             services.filter_map(|service| service.config(self.limit_of(service, room), room, defaults)).collect();
-        datapath::Config { services, policy: self.policy }
+        datapath::Config { services, policy: self.policy, others_local: self.others_local.clone() }
     }
 
     pub fn service(&self, key: ServiceKey) -> Option<&Service> {
@@ -473,6 +475,7 @@ impl Backend {
         if let Some(limit) = options.limit {
             self.limit = NonZeroU32::new(limit);
         }
+        self.drain |= options.drain_ms.is_some();
     }
 }
 
@@ -582,7 +585,7 @@ mod tests {
         let change = |forward| RuleChange::EditBackend {
             service: key("192.0.2.1:80"),
             backend: "10.0.0.1:80".parse().unwrap(),
-            options: BackendOptions { forward: Some(forward), weight: Some(7), limit: Some(3) },
+            options: BackendOptions { forward: Some(forward), weight: Some(7), limit: Some(3), drain_ms: None },
         };
         // As long as it is the only one.
         rules.edit(&change(ForwardingMethod::Nat)).unwrap();

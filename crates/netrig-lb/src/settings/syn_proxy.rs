@@ -42,22 +42,31 @@ const LEAST: u32 = 128;
 /// A secret that balancers of a cluster share cannot be read. What it is is never told.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    #[error("cannot read {}, which has the SYN proxy's secret", .0.display())]
+    #[error("cannot read {}, which has a secret", .0.display())]
     Read(PathBuf, #[source] std::io::Error),
     #[error("{} may be read or written by others than its owner: chmod 600", .0.display())]
     Open(PathBuf),
-    #[error("{}, which has the SYN proxy's secret, has to be named by its whole path: a reload may run elsewhere", .0.display())]
+    #[error("{}, which has a secret, has to be named by its whole path: a reload may run elsewhere", .0.display())]
     Relative(PathBuf),
-    #[error("{}, which has the SYN proxy's secret, is no file", .0.display())]
+    #[error("{}, which has a secret, is no file", .0.display())]
     NoFile(PathBuf),
     #[error("{} belongs to another user than root and who runs this", .0.display())]
     Owner(PathBuf),
-    #[error("{} has to have 32 hexadecimal digits, and nothing else: openssl rand -hex 16", .0.display())]
-    Form(PathBuf),
+    #[error("{} has to have {} hexadecimal digits, and nothing else: openssl rand -hex {bytes}", path.display(), 2 * bytes)]
+    Form { path: PathBuf, bytes: usize },
 }
 
-/// Reads the secret that a file has.
+/// Reads the secret of the SYN proxy's cookies that a file has.
 pub fn read_secret(path: &Path) -> Result<datapath::CookieSecret, SecretError> {
+    read_digits::<16>(path).map(Into::into)
+}
+
+/// Reads the key that a file has, by which balancers know each other's messages.
+pub fn read_key(path: &Path) -> Result<[u8; 32], SecretError> {
+    read_digits(path)
+}
+
+fn read_digits<const N: usize>(path: &Path) -> Result<[u8; N], SecretError> {
     let read = |error| SecretError::Read(path.to_owned(), error);
     if !path.is_absolute() {
         return Err(SecretError::Relative(path.to_owned()));
@@ -76,15 +85,16 @@ pub fn read_secret(path: &Path) -> Result<datapath::CookieSecret, SecretError> {
     }
     let mut text = String::new();
     // A newline more, and one byte that is too many.
-    file.by_ref().take(34).read_to_string(&mut text).map_err(read)?;
+    file.by_ref().take(2 * N as u64 + 2).read_to_string(&mut text).map_err(read)?;
     let digits = text.strip_suffix('\n').unwrap_or(&text);
-    let mut secret = [0; 16];
-    let is_hexadecimal = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let mut secret = [0; N];
+    let form = || SecretError::Form { path: path.to_owned(), bytes: N };
+    let is_hexadecimal = digits.len() == 2 * N && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     for (byte, pair) in secret.iter_mut().zip(digits.as_bytes().chunks(2)).filter(|_| is_hexadecimal) {
         let pair = std::str::from_utf8(pair).unwrap_or_default();
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| SecretError::Form(path.to_owned()))?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| form())?;
     }
-    if is_hexadecimal { Ok(secret.into()) } else { Err(SecretError::Form(path.to_owned())) }
+    if is_hexadecimal { Ok(secret) } else { Err(form()) }
 }
 
 impl SynProxy {
@@ -123,7 +133,7 @@ mod tests {
         assert!(matches!(written(good, 0o640), Err(SecretError::Open(_))));
         for wrong in ["", &good[1..], &format!("{good}0"), &format!("{good}\n\n\n00"), &good.replace('7', "x")] {
             let error = written(wrong, 0o600).unwrap_err();
-            assert!(matches!(error, SecretError::Form(_)), "{wrong}");
+            assert!(matches!(error, SecretError::Form { .. }), "{wrong}");
             assert!(!format!("{error} {error:?}").contains("0a0B"));
         }
         assert!(matches!(read_secret(&directory.path().join("none")), Err(SecretError::Read(..))));

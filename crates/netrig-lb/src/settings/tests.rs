@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rig_datapath::balancer::{Policy, PortReuse, UnhandledPolicy};
+use rig_datapath::balancer::{Policy, PortReuse, PortShare, UnhandledPolicy};
 
 use super::*;
 use crate::health::check::{BackendCheck, Check, Destination, Exchange, Probe};
@@ -389,7 +389,7 @@ prop_compose! {
         }
         let unhandled = |pass: bool| if pass { UnhandledPolicy::Pass } else { UnhandledPolicy::Drop };
         let mut settings = Settings {
-            rules: Rules { services, policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1), strays: metrics.and_then(|most| u32::from(most).try_into().ok()) }, timeouts, service_limit: metrics.map(Into::into), syn_proxy_secret: metrics.map(|_| "/etc/a secret".into()) },
+            rules: Rules { services, policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1), strays: metrics.and_then(|most| u32::from(most).try_into().ok()) }, timeouts, service_limit: metrics.map(Into::into), syn_proxy_secret: metrics.map(|_| "/etc/a secret".into()), others_local: Vec::new() },
             ..Settings::default()
         };
         settings.start.sizes.connections = connections;
@@ -403,6 +403,22 @@ prop_compose! {
         let hand_over = hand_over.filter(|_| settings.start.workers != Workers::Unplaced);
         settings.start.hand_over = hand_over.map(|(queue, priority)| HandOver { queue, priority });
         settings.start.metrics = metrics.map(|port| SocketAddr::new([127, 0, 0, 1].into(), port));
+        if let Some(port) = metrics.filter(|port| *port > 1) {
+            let at = |host| SocketAddr::new([10, 9, 0, host].into(), port);
+            settings.start.sync = Some(SyncSettings {
+                address: at(1),
+                peers: vec![at(2), at(3)],
+                key: "/etc/a key".into(),
+                interval: Duration::from_millis(100 + u64::from(port % 100)),
+                after: Duration::from_millis(u64::from(port)),
+                full: Duration::from_secs(1),
+                rate: 10_000 + u64::from(port),
+            });
+            settings.start.bgp = Some(BgpSettings { speaker: format!("127.0.0.1:{port}"), local: generic });
+            let of = 1 + port % PortShare::MOST;
+            settings.start.sizes.ports = PortShare { share: 1 + port / 16 % of, of };
+            settings.rules.others_local = (0..port % 3).map(|host| [10, 8, 0, host as u8].into()).collect();
+        }
         settings
     }
 }
@@ -438,4 +454,70 @@ fn the_syn_proxy_is_off_unless_it_is_asked_for() {
     assert!(refused("forward = 'nat'\nsyn_proxy = 'on'").contains("there is no SYN proxy 'on'"));
     let route = refused("forward = 'route'\nsyn_proxy = 'always'");
     assert!(route.contains("lb.toml:2") && route.contains("full-nat or nat"), "{route}");
+}
+
+fn with_sync(sync: &str, more: &str) -> Result<Settings, String> {
+    let text = format!(
+        "{more}[sync]\naddress = '10.9.0.1:8849'\npeers = ['10.9.0.2:8849']\nkey = '/etc/netrig/sync.key'\n{sync}\n[[service]]\nlisten = \
+         '192.0.2.1:80'\nlocal = '10.0.0.200'\nbackend = ['10.0.0.1:80']\n"
+    );
+    Settings::parse("lb.toml", &text, Completeness::Required).map_err(|error| error.to_string())
+}
+
+#[test]
+fn connections_are_shared_as_the_file_says() {
+    let usual = with_sync("", "").unwrap();
+    let sync = usual.start.sync.unwrap();
+    assert_eq!(
+        (sync.interval, sync.after, sync.full, sync.rate),
+        (Duration::from_secs(1), Duration::from_secs(1), Duration::from_secs(20), 5_000_000)
+    );
+    assert_eq!(usual.start.sizes.ports, PortShare::WHOLE);
+    let said =
+        with_sync("ports = '2/3'\nlocal = '10.0.0.201-10.0.0.203'\nafter = '0s'\ninterval = '100ms'", "").unwrap();
+    assert_eq!((said.start.sizes.ports, said.rules.others_local.len()), (PortShare { share: 2, of: 3 }, 3));
+    for (sync, more, expected) in [
+        ("ports = '3/2'", "", "'3/2' is not a share of local ports"),
+        ("ports = '0/2'", "", "not a share"),
+        ("ports = '1/17'", "", "not a share"),
+        ("interval = '99ms'", "", "'interval' of 99ms"),
+        ("after = '2h'", "", "'after' of 7200s"),
+        ("rate = 9999", "", "a rate of 9999 bytes a second"),
+        ("full = '31s'", "", "more than a third of the timeout 'established'"),
+        ("", "timeouts = { established = '59s' }\n", "more than a third of the timeout 'established'"),
+        ("multicast = true", "", "unknown field"),
+        ("local = '192.0.2.1'", "", "192.0.2.1"),
+    ] {
+        let error = with_sync(sync, more).unwrap_err();
+        assert!(error.contains(expected), "{sync} {more}: {error}");
+    }
+    let peers = |peers: &str| {
+        let text = format!("[sync]\naddress = '10.9.0.1:8849'\npeers = [{peers}]\nkey = '/etc/netrig/sync.key'\n");
+        Settings::parse("lb.toml", &text, Completeness::Required).map_err(|error| error.to_string())
+    };
+    for (wrong, expected) in [
+        ("", "0 peers"),
+        ("'10.9.0.1:8849'", "this balancer itself"),
+        ("'10.9.0.2:8849', '10.9.0.2:8849'", "listed twice"),
+        ("'[fd00::1]:8849'", "another family"),
+        ("'10.9.0.2'", "not a balancer's address"),
+        ("'0.0.0.0:8849'", "not a balancer's address"),
+        ("'224.0.0.81:8848'", "not a balancer's address"),
+    ] {
+        let error = peers(wrong).unwrap_err();
+        assert!(error.contains(expected), "{wrong}: {error}");
+    }
+}
+
+#[test]
+fn a_speaker_is_at_an_address_or_a_socket() {
+    let bgp = |said: &str| {
+        let text = format!("[bgp]\n{said}\n");
+        Settings::parse("lb.toml", &text, Completeness::Required).map(|settings| settings.start.bgp.unwrap())
+    };
+    assert_eq!(bgp("").unwrap(), BgpSettings { speaker: "127.0.0.1:50051".to_owned(), local: false });
+    assert_eq!(bgp("gobgp = 'unix:/run/gobgpd.sock'\nlocal = true").unwrap().speaker, "unix:/run/gobgpd.sock");
+    for wrong in ["gobgp = 'gobgpd'", "gobgp = 'unix:gobgpd.sock'", "peers = []"] {
+        assert!(bgp(wrong).is_err(), "{wrong}");
+    }
 }

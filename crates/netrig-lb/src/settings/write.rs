@@ -66,6 +66,13 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
         ("schedule_entries", start.sizes.list_entries, usual.list_entries),
     ];
     table(out, "room", room.iter().filter(|(_, is, usual)| is != usual).map(|(name, is, _)| (*name, is.to_string())))?;
+    if let Some(sync) = &start.sync {
+        let entries = super::sync::entries(sync, start.sizes.ports, &settings.rules.others_local);
+        table(out, "sync", entries.into_iter())?;
+    }
+    if let Some(bgp) = &start.bgp {
+        table(out, "bgp", super::sync::bgp_entries(bgp).into_iter())?;
+    }
     let Policy { fragments, options, strays } = settings.rules.policy;
     let passed = [("fragments", fragments), ("options", options)];
     let passed = passed.into_iter().filter(|(_, unhandled)| *unhandled == UnhandledPolicy::Pass);

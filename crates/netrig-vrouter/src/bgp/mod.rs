@@ -8,11 +8,7 @@
 #[cfg(not(feature = "bgp"))]
 mod absent;
 pub mod announced;
-#[cfg(feature = "bgp")]
-mod client;
 mod learned;
-#[cfg(feature = "bgp")]
-mod message;
 #[cfg(feature = "bgp")]
 mod path;
 mod route;
@@ -29,7 +25,9 @@ use std::time::{Duration, Instant};
 #[cfg(not(feature = "bgp"))]
 pub use absent::{Speaker, probe};
 #[cfg(feature = "bgp")]
-pub use client::probe;
+pub use rig_bgp::client::probe;
+#[cfg(feature = "bgp")]
+use rig_bgp::{client, message};
 #[cfg(feature = "bgp")]
 pub use speaker::Speaker;
 

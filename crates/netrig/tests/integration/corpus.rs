@@ -130,6 +130,11 @@ fn lb_rules() {
 }
 
 #[test]
+fn lb_sync() {
+    replay("lb_sync", netrig_lb::exercise::sync);
+}
+
+#[test]
 fn layers() {
     replay_text("layers", rig_facts::layers::exercise);
 }
@@ -165,6 +170,7 @@ fn the_long_conversations_still_go_to_their_ends() {
     assert_eq!(netrig_lb::exercise::settings(&read("lb", "everything")), 8);
     assert_eq!(netrig_lb::exercise::rules(&read("lb_rules", "saved")), 7);
     assert_eq!(netrig_lb::exercise::rules(&read("lb_rules", "edits")), 12);
+    assert_eq!(netrig_lb::exercise::sync(&fs::read(corpus("lb_sync").join("records")).unwrap()), 3);
     assert_eq!(rig_facts::layers::exercise(&read("layers", "mine")), 9);
     assert!(rig_verdict::compare::exercise(&read("run", "two-scenarios")) > 10);
     assert_eq!(netrig_spread::exercise(&read("spread", "both-names")), 2);

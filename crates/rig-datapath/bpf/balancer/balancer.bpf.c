@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* The layer-4 balancer: `balance` for packets, `sweep` for what has expired. */
-#include "balance.h"
+/* The layer-4 balancer: `balance` for packets, `sweep` for what has expired, `adopt` for what other balancers have told of. */
+#include "adopt.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 

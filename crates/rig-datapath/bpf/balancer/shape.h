@@ -409,6 +409,43 @@ struct trace {
 };
 _Static_assert(sizeof(struct trace) == 136, "");
 
+/* What became of a connection that another balancer has told of. Numbers are those of `Adopted` in src/balancer/adopt.rs. */
+enum adopted {
+	ADOPT_CREATED = 1,
+	ADOPT_UPDATED = 2,
+	/* What is here is as late, or later. */
+	ADOPT_KEPT = 3,
+	/* Its service or backend has gone meanwhile. */
+	ADOPT_STALE = 4,
+	ADOPT_SERVICE_FULL = 5,
+	ADOPT_BACKEND_FULL = 6,
+	ADOPT_TABLE_FULL = 7,
+	ADOPT_NO_ROOM = 8,
+	ADOPT_CONTENDED = 9,
+	ADOPT_PORT_TAKEN = 10,
+	ADOPT_NO_LOCAL = 11,
+	/* Its service ends the connections of this backend. */
+	ADOPT_ENDS = 12,
+};
+
+/* Ticks by which two machines' times of one packet may differ: each counts from a moment of its own. */
+#define ADOPTION_SLACK 2
+
+struct adoption {
+	struct address client;
+	__u16 client_port, local_port;
+	/* Numbers here. */
+	__u16 service, backend, local, pad;
+	/* As above the tick in a connection's `live`. */
+	__u32 state;
+	/* Ticks since its last packet. */
+	__u32 idle;
+	/* Results: enum adopted, the slot of the record, the tick of its last packet, and the time. */
+	__u32 result, slot, tick, now;
+	__u32 unused;
+};
+_Static_assert(sizeof(struct adoption) == 56, "");
+
 /* Which connections end early, because something runs short that they take. */
 enum early { EARLY_UNANSWERED = 1, EARLY_CLOSING = 2 };
 

@@ -15,6 +15,8 @@ use super::shape::{STATES, State, TICK_SHIFT, forward, scheduler, syn_proxy};
 pub struct Config {
     pub services: Vec<Service>,
     pub policy: Policy,
+    /// Local addresses that other balancers give out: connections that these tell of have them, and their packets are the balancer's.
+    pub others_local: Vec<IpAddr>,
 }
 
 /// What becomes of packets that the balancer does not handle, when they come to one of its addresses. Counted either way.
@@ -354,6 +356,9 @@ impl Config {
         for Service { address: service, forward, .. } in &self.services {
             if let Some(&address) = forward.local().iter().find(|local| addresses.contains(local)) {
                 return Err(ConfigError::LocalIsService { service: *service, address });
+            }
+            if self.others_local.contains(&service.ip()) {
+                return Err(ConfigError::LocalIsService { service: *service, address: service.ip() });
             }
         }
         Ok(())

@@ -26,6 +26,7 @@ use super::workers::Spreader;
 
 pub(crate) const PROGRAM: &str = "balance";
 pub(crate) const SWEEP: &str = "sweep";
+pub(crate) const ADOPT: &str = "adopt";
 
 /// What time it is for the balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +100,9 @@ impl Balancer {
         let mut drained = Vec::new();
         for service in &config.services {
             self.apply_service(service, &mut drained)?;
+        }
+        for address in &config.others_local {
+            self.local(*address)?;
         }
         // A packet may still choose from a list that was replaced, and has to find a backend there that takes it.
         if !self.known.resting.is_empty() {
@@ -267,8 +271,13 @@ impl Balancer {
     /// Local addresses that no service has any more.
     fn leave_locals(&mut self, config: &Config) {
         let round = self.handle.rounds().now;
-        let wanted: BTreeSet<IpAddr> =
-            config.services.iter().flat_map(|service| service.forward.local()).copied().collect();
+        let wanted: BTreeSet<IpAddr> = config
+            .services
+            .iter()
+            .flat_map(|service| service.forward.local())
+            .chain(&config.others_local)
+            .copied()
+            .collect();
         let others = self.known.locals.iter_mut().filter(|(address, _)| !wanted.contains(*address));
         others.for_each(|(_, known)| known.left = known.left.or(Some(round)));
     }
@@ -336,6 +345,7 @@ impl Balancer {
                 from.for_each(|address| *wanted.entry(address).or_default() |= ownership::FROM);
             }
         }
+        config.others_local.iter().for_each(|address| *wanted.entry(*address).or_default() |= ownership::TO);
         for (address, as_what) in &wanted {
             if self.known.owned.get(address) != Some(as_what) {
                 self.handle.tables.owned.set(&Address::from(*address), as_what)?;

@@ -15,7 +15,7 @@ use crate::objects::{Objects, check_is_new, objects};
 use crate::rights::check_may_load;
 
 use super::config::ExpiryPolicy;
-use super::control::{Balancer, PROGRAM, SWEEP, key, protocol};
+use super::control::{ADOPT, Balancer, PROGRAM, SWEEP, key, protocol};
 use super::handle::BalancerHandle;
 use super::reason::{Drop, Pass};
 use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry, ServiceRegistry};
@@ -23,7 +23,7 @@ use super::removed::RemovedCounters;
 use super::shape::{
     self, Address, CachedRoute, Control, Load, PORT_BLOCK, SHAPE_VERSION, TrafficCount, Tuning, socket,
 };
-use super::sizes::{BUCKET, Layout, Sizes, random};
+use super::sizes::{BUCKET, Layout, PortShare, Sizes, random};
 use super::stages;
 use super::syn_proxy::random_secret;
 use super::unsent::UnsentCounter;
@@ -227,7 +227,7 @@ impl Balancer {
             None => sizes.tuning()?,
         };
         let layout = Layout::of(tuning.sets, tuning.overflow);
-        let programs = [&[PROGRAM, SWEEP], programs].concat();
+        let programs = [&[PROGRAM, SWEEP, ADOPT], programs].concat();
         let object = load_object(object, &programs, &tuning, |name, map| match kept {
             Some(directory) => {
                 let path = directory.join(name);
@@ -257,6 +257,7 @@ impl Balancer {
                 backends: tables.backends.entries() - 1,
                 local_addresses: tables.locals.entries() - 1,
                 list_entries: tables.lists.entries(),
+                ports: PortShare::of_tuning(&tuning),
             };
         }
         let control = tables.controls.at(0)?;

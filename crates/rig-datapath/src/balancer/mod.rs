@@ -10,6 +10,7 @@
 //! them, so that no change of the configuration breaks one: what is removed gets no new connections and goes with its
 //! last.
 
+mod adopt;
 mod attach;
 mod config;
 mod control;
@@ -37,6 +38,7 @@ mod unsent;
 mod watch;
 mod workers;
 
+pub use adopt::{Adopted, Adopter, AdoptionRefusal, SharedConnection, TableRecord};
 pub use attach::{Attachment, GenericXdp, Mode, TransmitMethod, release};
 pub use config::{
     Backend, Config, ExpiryPolicy, ForwardingMethod, MAX_BACKENDS, MAX_WEIGHT, Policy, PortReuse, Protocol, Scheduler,
@@ -48,7 +50,7 @@ pub use neighbors::release_kept_neighbors;
 pub use next_hops::{NextHopState, NextHopStatus, NextHops};
 pub use reason::{Drop, Pass};
 pub use shape::State;
-pub use sizes::{LOCAL_PORTS, Memory, Sizes};
+pub use sizes::{LOCAL_PORTS, Memory, PortShare, Sizes};
 pub use status::{BackendStatus, Connection, CpuStatus, ServiceStatus, Traffic};
 pub use syn_proxy::CookieSecret;
 pub use trace::{Direction, Kind, NewConnection, Trace, TracedConnection};

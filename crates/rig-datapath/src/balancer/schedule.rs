@@ -31,7 +31,10 @@ pub(crate) fn list(scheduler: Scheduler, backends: &[Backend]) -> Vec<usize> {
             interleaved(&shortened(&weights))
         }
         Scheduler::SourceHash | Scheduler::Maglev => {
-            let weighted: Vec<_> = with_weight().map(|at| (at, backends[at].address, weights[at])).collect();
+            let mut weighted: Vec<_> = with_weight().map(|at| (at, backends[at].address, weights[at])).collect();
+            // Who claims first has the entry: the order in which they were configured is not to matter, so that balancers side by
+            // side have one table.
+            weighted.sort_by_key(|(_, address, _)| *address);
             maglev(&weighted)
         }
     }
@@ -202,6 +205,20 @@ mod tests {
         let moved = ten.iter().zip(&nine).filter(|(before, after)| **before != 4 && before != after).count();
         // The paper's figure 9 has some percent at this size of table.
         assert!(moved < 100, "{moved} of {}", ten.len());
+    }
+
+    #[test]
+    fn a_hash_chooses_the_same_backends_in_whatever_order_they_were_added() {
+        let one = backends(&[3, 1, 0, 2, 5, 1, 1]);
+        let mut other = one.clone();
+        other.reverse();
+        other.swap(1, 4);
+        for scheduler in [Scheduler::Maglev, Scheduler::SourceHash] {
+            let addresses = |backends: &[Backend]| -> Vec<SocketAddr> {
+                list(scheduler, backends).into_iter().map(|place| backends[place].address).collect()
+            };
+            assert_eq!(addresses(&one), addresses(&other));
+        }
     }
 
     #[test]

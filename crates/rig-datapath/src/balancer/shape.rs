@@ -108,6 +108,8 @@ pub(crate) const ANY_SERVICE: u32 = u32::MAX;
 pub(crate) const AT_ONCE: u32 = u32::MAX;
 pub(crate) const MAX_WORKERS: usize = 128;
 
+/// In `Connection::counter`: the SYN proxy has opened it.
+pub(crate) const SPLICED: u16 = 0x8000;
 pub(crate) const STATES: usize = 10;
 /// Of cookies, whose keys there are.
 pub(crate) const EPOCHS: usize = 4;
@@ -333,6 +335,23 @@ plain! {
         backend: u32,
         early: u32,
         next: u32,
+    }
+
+    pub(crate) struct Adoption: 56 {
+        client: Address,
+        client_port: u16,
+        local_port: u16,
+        service: u16,
+        backend: u16,
+        local: u16,
+        pad: u16,
+        state: u32,
+        idle: u32,
+        result: u32,
+        slot: u32,
+        tick: u32,
+        now: u32,
+        unused: u32,
     }
 
     pub(crate) struct PortSequence: 16 {

@@ -22,11 +22,62 @@ pub struct Sizes {
     /// Entries of all schedules and pools of local addresses together: a round robin takes the sum of its weights, a
     /// hash 251 to 65,537. While a schedule is changed, both the old and the new one are there.
     pub list_entries: u32,
+    pub ports: PortShare,
 }
 
 impl Default for Sizes {
     fn default() -> Self {
-        Self { connections: 1 << 20, services: 256, backends: 4096, local_addresses: 1024, list_entries: 1 << 19 }
+        Self {
+            connections: 1 << 20,
+            services: 256,
+            backends: 4096,
+            local_addresses: 1024,
+            list_entries: 1 << 19,
+            ports: PortShare::default(),
+        }
+    }
+}
+
+/// Which of the local ports of each address it gives out: balancers that have the same local addresses divide their ports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortShare {
+    /// From 1.
+    pub share: u16,
+    pub of: u16,
+}
+
+impl Default for PortShare {
+    fn default() -> Self {
+        Self::WHOLE
+    }
+}
+
+impl PortShare {
+    pub const WHOLE: Self = Self { share: 1, of: 1 };
+    /// Balancers that can share an address.
+    pub const MOST: u16 = 16;
+
+    /// Blocks of each share.
+    fn blocks(self) -> u16 {
+        PORT_BLOCKS / self.of.clamp(1, Self::MOST)
+    }
+
+    fn first(self) -> u16 {
+        PORT_LOW + (self.share.clamp(1, Self::MOST) - 1) * self.blocks() * PORT_BLOCK as u16
+    }
+
+    /// How many ports it has of each address.
+    pub fn ports(self) -> u32 {
+        u32::from(self.blocks()) * PORT_BLOCK
+    }
+
+    /// As loaded programs have it.
+    pub(crate) fn of_tuning(tuning: &Tuning) -> Self {
+        let blocks = tuning.port_blocks.max(1);
+        Self {
+            share: (tuning.port_low.saturating_sub(PORT_LOW)) / PORT_BLOCK as u16 / blocks + 1,
+            of: PORT_BLOCKS / blocks,
+        }
     }
 }
 
@@ -43,6 +94,8 @@ const LEAST_BUCKETS: u64 = 1024;
 
 /// Local ports: all but the well-known ones (RFC 6335, 6).
 const PORT_LOW: u16 = 1024;
+/// Blocks of them.
+const PORT_BLOCKS: u16 = ((1 + u16::MAX as u32 - PORT_LOW as u32) / PORT_BLOCK) as u16;
 /// How many there are of each address and backend.
 pub const LOCAL_PORTS: u32 = 1 + u16::MAX as u32 - PORT_LOW as u32;
 
@@ -77,8 +130,8 @@ impl Sizes {
             bucket_mask: self.buckets() - 1,
             counters,
             connections_per_counter: self.connections.div_ceil(counters),
-            port_low: PORT_LOW,
-            port_blocks: ((1 + u32::from(u16::MAX) - u32::from(PORT_LOW)) / PORT_BLOCK) as u16,
+            port_low: self.ports.first(),
+            port_blocks: self.ports.blocks(),
             hold_mask: self.hold_downs() - 1,
             sets: self.sets(),
             overflow: self.overflow(),
@@ -122,6 +175,8 @@ impl Sizes {
             ("backends", self.backends, 1, u16::MAX.into()),
             ("local addresses", self.local_addresses, 1, u16::MAX.into()),
             ("entries of schedules", self.list_entries, 1, 1 << 28),
+            ("shares of local ports", self.ports.of.into(), 1, PortShare::MOST.into()),
+            ("the share of local ports with this number", self.ports.share.into(), 1, self.ports.of.into()),
         ];
         for (what, wanted, least, most) in bounds {
             if !(least..=most).contains(&wanted) {
@@ -218,6 +273,21 @@ mod tests {
         assert_eq!(many, "a balancer cannot be made for 65536 backends: 1 to 65535");
         assert!(refused(Sizes { connections: 63, ..Sizes::default() }).contains("63 connections"));
         assert!(Sizes::default().validate().is_ok());
+    }
+
+    #[test]
+    fn shares_of_ports_are_apart_and_known_from_tables() {
+        for of in 1..=PortShare::MOST {
+            let shares: Vec<_> = (1..=of).map(|share| PortShare { share, of }).collect();
+            for (at, share) in shares.iter().enumerate() {
+                let tuning = Sizes { ports: *share, ..Sizes::default() }.tuning().unwrap();
+                assert_eq!(PortShare::of_tuning(&tuning), *share);
+                let end = u32::from(share.first()) + share.ports();
+                assert!(end <= 1 + u32::from(u16::MAX), "{share:?}");
+                assert!(shares.get(at + 1).is_none_or(|next| u32::from(next.first()) == end), "{share:?}");
+            }
+        }
+        assert_eq!(PortShare::default().ports(), LOCAL_PORTS);
     }
 
     /// The keys of one balancer say nothing of another's, and no two keys are the same.

@@ -133,6 +133,10 @@ impl Names {
         Ok(Self { now, services, backends, locals })
     }
 
+    pub(super) fn now(&self) -> u32 {
+        self.now
+    }
+
     /// The local address and port of a record that has one.
     pub(super) fn local(&self, connection: &shape::Connection) -> Option<SocketAddr> {
         let address = self.locals.get(&u32::from(connection.local))?;

@@ -66,7 +66,7 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
                 let at = find(&mut made, service);
                 made[at].local.push(address);
             }
-            RuleChange::AddBackend { service, backend, options: BackendOptions { forward, weight, limit } } => {
+            RuleChange::AddBackend { service, backend, options: BackendOptions { forward, weight, limit, .. } } => {
                 let at = find(&mut made, service);
                 made[at].forward = forward.unwrap();
                 made[at].backends.push(backend_of(backend, weight.unwrap(), limit));
@@ -120,6 +120,7 @@ fn backend_of(address: SocketAddr, weight: u32, limit: Option<u32>) -> BackendEn
         weight,
         limit,
         leaving: false,
+        drain_ms: None,
         active: 0,
         inactive: 0,
         counters,

@@ -241,7 +241,7 @@ impl Drop for Lab {
     }
 }
 
-fn echo(mut stream: TcpStream) {
+pub fn echo(mut stream: TcpStream) {
     let mut buffer = [0; 65536];
     while let Ok(read) = stream.read(&mut buffer) {
         if read == 0 || stream.write_all(&buffer[..read]).is_err() {
@@ -289,6 +289,11 @@ pub struct Daemon {
 }
 
 impl Daemon {
+    /// One whose output goes to this file.
+    pub fn new(child: Child, log: PathBuf) -> Self {
+        Self { child, log }
+    }
+
     pub fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }

@@ -7,6 +7,7 @@ mod next_hops;
 mod reuse;
 mod run_directory;
 mod strays;
+mod sync;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -25,12 +26,16 @@ use crate::world;
 
 /// A test in a world of its own, with a bpf file system of its own that goes with it.
 fn with_lab(test: impl FnOnce(&Lab)) {
+    with_world(|| test(&Lab::new()));
+}
+
+fn with_world(test: impl FnOnce()) {
     if !is_root() {
         return skip(Lack::Root, "eBPF programs need root of the machine");
     }
     own(|| {
         mount_bpf();
-        test(&Lab::new());
+        test();
     });
 }
 

@@ -35,7 +35,14 @@ const SERVICE: u16 = 80;
 const FIRST_LOCAL_PORT: u16 = 1024;
 
 pub fn sizes() -> Sizes {
-    Sizes { connections: 1 << 18, services: 64, backends: 64, local_addresses: 64, list_entries: 1 << 16 }
+    Sizes {
+        connections: 1 << 18,
+        services: 64,
+        backends: 64,
+        local_addresses: 64,
+        list_entries: 1 << 16,
+        ..Sizes::default()
+    }
 }
 
 fn host(number: u8, ipv6: bool) -> IpAddr {

@@ -1,5 +1,6 @@
 //! The balancer's programs on packets, without traffic: each branch, packet in, verdict and every byte out.
 
+mod adopt;
 mod cases;
 mod changes;
 mod differential;
@@ -29,7 +30,14 @@ use rig_datapath::balancer::{
 };
 
 pub fn small() -> Sizes {
-    Sizes { connections: 64, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16 }
+    Sizes {
+        connections: 64,
+        services: 16,
+        backends: 64,
+        local_addresses: 16,
+        list_entries: 1 << 16,
+        ..Sizes::default()
+    }
 }
 
 pub fn backend(address: &str, weight: u32) -> Backend {

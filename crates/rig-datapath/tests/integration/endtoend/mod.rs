@@ -31,7 +31,7 @@ pub const V6: &str = "fd09::1";
 const LOCAL: [&str; 4] = ["10.8.0.1", "10.8.0.2", "fd08::1", "fd08::2"];
 
 pub fn sizes(connections: u32) -> Sizes {
-    Sizes { connections, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16 }
+    Sizes { connections, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16, ..Sizes::default() }
 }
 
 pub fn backend(address: SocketAddr, weight: u32) -> Backend {

@@ -23,13 +23,13 @@ const LARGEST: usize = 256 << 20;
 const BATCH: usize = 128;
 
 /// Why it does not go on, in words.
-pub(super) type Result<T> = std::result::Result<T, String>;
+pub type Result<T> = std::result::Result<T, String>;
 
 #[derive(Debug)]
-pub(super) struct Client(Grpc<Channel>);
+pub struct Client(Grpc<Channel>);
 
 impl Client {
-    pub(super) async fn connect(address: &str) -> Result<Self> {
+    pub async fn connect(address: &str) -> Result<Self> {
         let uri = if address.starts_with("unix:") { address.to_owned() } else { format!("http://{address}") };
         let endpoint = Endpoint::from_shared(uri).map_err(|error| root(&error))?;
         let endpoint = endpoint.connect_timeout(CONNECT).tcp_keepalive(Some(TIMEOUT));
@@ -39,7 +39,7 @@ impl Client {
     }
 
     /// What the speaker is, if it is one that can be used.
-    pub(super) async fn global(&mut self) -> Result<Global> {
+    pub async fn global(&mut self) -> Result<Global> {
         self.ready().await?;
         let codec = ProstCodec::<Empty, GetBgpResponse>::default();
         let call = self.0.unary(Request::new(Empty {}), path("GetBgp"), codec);
@@ -56,7 +56,7 @@ impl Client {
     }
 
     /// The first event has all the best paths that there are.
-    pub(super) async fn watch(&mut self) -> Result<Events> {
+    pub async fn watch(&mut self) -> Result<Events> {
         self.ready().await?;
         let table = Some(WatchTable { filters: vec![WatchFilter { kind: 0, init: true }] });
         let codec = ProstCodec::<WatchEventRequest, WatchEventResponse>::default();
@@ -66,7 +66,7 @@ impl Client {
     }
 
     /// Announces and withdraws, as each of them says.
-    pub(super) async fn send(&mut self, mut paths: Vec<Path>) -> Result<()> {
+    pub async fn send(&mut self, mut paths: Vec<Path>) -> Result<()> {
         while !paths.is_empty() {
             let rest = paths.split_off(paths.len().min(BATCH));
             let batch = std::mem::replace(&mut paths, rest);
@@ -87,11 +87,11 @@ impl Client {
 
 /// What the speaker tells, one change after another.
 #[derive(Debug)]
-pub(super) struct Events(Streaming<WatchEventResponse>);
+pub struct Events(Streaming<WatchEventResponse>);
 
 impl Events {
     /// It can be given up at any time and asked again.
-    pub(super) async fn next(&mut self) -> Result<Vec<Path>> {
+    pub async fn next(&mut self) -> Result<Vec<Path>> {
         match self.0.message().await {
             Ok(Some(WatchEventResponse { table })) => Ok(table.unwrap_or_default().paths),
             Ok(None) => Err("it has ended".to_owned()),
@@ -100,7 +100,7 @@ impl Events {
     }
 
     /// All that there is at the beginning.
-    pub(super) async fn first(&mut self) -> Result<Vec<Path>> {
+    pub async fn first(&mut self) -> Result<Vec<Path>> {
         timeout(TIMEOUT, self.next()).await.map_err(|_| silent())?
     }
 }

@@ -41,8 +41,11 @@ named!(
     EVPNMACIPAdvertisementRoute,
     EVPNInclusiveMulticastEthernetTagRoute,
     EVPNIPPrefixRoute,
+    IPAddressPrefix,
     PmsiTunnelAttribute,
     OriginAttribute,
+    NextHopAttribute,
+    MultiExitDiscAttribute,
     MpReachNLRIAttribute,
     ExtendedCommunitiesAttribute,
     TwoOctetAsSpecificExtended,
@@ -252,6 +255,26 @@ pub struct OriginAttribute {
     /// 0: IGP (RFC 4271, 5.1.1).
     #[prost(uint32, tag = "1")]
     pub origin: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct NextHopAttribute {
+    #[prost(string, tag = "1")]
+    pub next_hop: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct MultiExitDiscAttribute {
+    #[prost(uint32, tag = "1")]
+    pub med: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct IPAddressPrefix {
+    #[prost(uint32, tag = "1")]
+    pub prefix_len: u32,
+    #[prost(string, tag = "2")]
+    pub prefix: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
