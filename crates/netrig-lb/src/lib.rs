@@ -24,6 +24,7 @@ pub mod exercise;
 mod fixture;
 mod health;
 pub mod instance;
+mod ipvs;
 pub mod ipvsadm;
 pub mod listing;
 pub mod message;

@@ -127,6 +127,9 @@ pub struct BackendOptions {
     pub weight: Option<u32>,
     /// Connections at which it gets no more; 0: no limit.
     pub limit: Option<u32>,
+    /// What the service gets as its local addresses if it has none and forwards in a way that needs some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local: Vec<IpAddr>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

@@ -161,6 +161,12 @@ pub fn terminate(pid: u32) -> io::Result<()> {
     signal(pid, rustix::process::Signal::TERM)
 }
 
+/// Sends a process a signal by its number. Succeeds when it is gone already.
+pub fn send_signal(pid: u32, number: i32) -> io::Result<()> {
+    let named = rustix::process::Signal::from_named_raw(number).ok_or(io::ErrorKind::InvalidInput)?;
+    signal(pid, named)
+}
+
 fn signal(pid: u32, signal: rustix::process::Signal) -> io::Result<()> {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return Ok(()) };
     match rustix::process::kill_process(pid, signal) {

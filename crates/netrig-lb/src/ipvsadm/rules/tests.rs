@@ -66,7 +66,11 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
                 let at = find(&mut made, service);
                 made[at].local.push(address);
             }
-            RuleChange::AddBackend { service, backend, options: BackendOptions { forward, weight, limit } } => {
+            RuleChange::AddBackend {
+                service,
+                backend,
+                options: BackendOptions { forward, weight, limit, local: _ },
+            } => {
                 let at = find(&mut made, service);
                 made[at].forward = forward.unwrap();
                 made[at].backends.push(backend_of(backend, weight.unwrap(), limit));
