@@ -23,6 +23,7 @@ pub mod exercise;
 #[cfg(test)]
 mod fixture;
 mod health;
+mod import;
 pub mod instance;
 mod ipvs;
 pub mod ipvsadm;

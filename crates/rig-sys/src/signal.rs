@@ -2,6 +2,8 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr;
 use std::thread;
 
@@ -90,7 +92,11 @@ pub fn on_stop_or_hangup(
 const FOR_A_COMMAND: [i32; 7] = [SIGHUP, SIGINT, libc::SIGQUIT, SIGTERM, libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM];
 
 /// Signals for a command that this process runs in its own place.
-pub struct CommandSignals(libc::sigset_t);
+pub struct CommandSignals {
+    held: libc::sigset_t,
+    /// What was blocked before.
+    before: libc::sigset_t,
+}
 
 impl std::fmt::Debug for CommandSignals {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -99,23 +105,36 @@ impl std::fmt::Debug for CommandSignals {
 }
 
 impl CommandSignals {
-    /// Keeps them from this thread and those that it starts from now on. A command started by the standard library is not affected.
+    /// Keeps them from this thread and those that it starts from now on.
     ///
     /// # Errors
     /// The kernel's.
     pub fn hold() -> io::Result<Self> {
-        let mut set = MaybeUninit::uninit();
-        // SAFETY: sigemptyset writes the set, the others change and read it.
-        let (result, set) = unsafe {
-            libc::sigemptyset(set.as_mut_ptr());
+        let (mut held, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: sigemptyset writes the first set, the others change and read it; pthread_sigmask writes the second.
+        unsafe {
+            libc::sigemptyset(held.as_mut_ptr());
             for signal in FOR_A_COMMAND {
-                libc::sigaddset(set.as_mut_ptr(), signal);
+                libc::sigaddset(held.as_mut_ptr(), signal);
             }
-            (libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut()), set.assume_init())
-        };
-        match result {
-            0 => Ok(Self(set)),
-            error => Err(io::Error::from_raw_os_error(error)),
+            match libc::pthread_sigmask(libc::SIG_BLOCK, held.as_ptr(), before.as_mut_ptr()) {
+                0 => Ok(Self { held: held.assume_init(), before: before.assume_init() }),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        }
+    }
+
+    /// Has the command begin with what was blocked before: execve(2) leaves that as it is.
+    pub fn leave_to(&self, command: &mut Command) {
+        let before = self.before;
+        // SAFETY: between fork and exec the closure makes one system call on a value of its own; it allocates nothing and takes no lock.
+        unsafe {
+            command.pre_exec(move || {
+                match libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) {
+                    0 => Ok(()),
+                    error => Err(io::Error::from_raw_os_error(error)),
+                }
+            });
         }
     }
 
@@ -125,7 +144,7 @@ impl CommandSignals {
             let mut told = MaybeUninit::<libc::siginfo_t>::uninit();
             // SAFETY: the set is read, and what is told is written where it has space and read when it was.
             let (signal, code) = unsafe {
-                let signal = libc::sigwaitinfo(&raw const self.0, told.as_mut_ptr());
+                let signal = libc::sigwaitinfo(&raw const self.held, told.as_mut_ptr());
                 (signal, if signal > 0 { told.assume_init().si_code } else { libc::SI_KERNEL })
             };
             if signal > 0 && code != libc::SI_KERNEL {

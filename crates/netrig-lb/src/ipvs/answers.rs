@@ -39,13 +39,18 @@ pub(super) struct Answers<B> {
 }
 
 /// What cannot be asked of a balancer now.
-fn away(error: AskError) -> Errno {
+fn away(error: &AskError) -> Errno {
     Errno { number: ENODEV, why: Some(error.to_string()) }
 }
 
 impl<B: Balancer> Answers<B> {
     pub(super) fn new(balancer: B, forwarding: Forwarding) -> Self {
         Self { balancer, forwarding, state: Mutex::new(State { kept: Kept::default(), seen_last: None }) }
+    }
+
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(super) fn balancer(&self) -> &B {
+        &self.balancer
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -83,11 +88,10 @@ impl<B: Balancer> Answers<B> {
     }
 
     fn status(&self, state: &mut State) -> Result<Arc<Status>, Errno> {
-        if let Some((at, status)) = state.seen_last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
-            let _at = at;
+        if let Some((_, status)) = state.seen_last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
             return Ok(Arc::clone(status));
         }
-        let Reply::Status(status) = self.balancer.ask(&Request::Status).map_err(away)? else {
+        let Reply::Status(status) = self.balancer.ask(&Request::Status).map_err(|error| away(&error))? else {
             return Err(Errno { number: EINVAL, why: Some("the balancer answers something else".into()) });
         };
         let status = Arc::new(*status);
@@ -161,12 +165,12 @@ impl<B: Balancer> Answers<B> {
                 match self.balancer.ask(&Request::Zero(key)) {
                     Ok(_) => Ok(Vec::new()),
                     Err(AskError::Refused(_)) if key.is_some() => Err(ESRCH.into()),
-                    Err(error) => Err(away(error)),
+                    Err(error) => Err(away(&error)),
                 }
             }
             _ => {
                 let change = self.change(number, attributes)?;
-                self.make(state, change)?;
+                self.make(state, &change)?;
                 Ok(Vec::new())
             }
         }
@@ -203,12 +207,11 @@ impl<B: Balancer> Answers<B> {
                 let service = family::service(attributes)?;
                 let backend = family::destination(attributes, service)?;
                 let wanted = family::wanted_destination(attributes, backend, &self.forwarding)?;
-                let local = self.forwarding.local.iter().filter(|local| local.is_ipv4() == backend.is_ipv4());
                 let options = BackendOptions {
                     forward: Some(wanted.forward),
                     weight: Some(wanted.weight),
                     limit: Some(wanted.limit),
-                    local: local.copied().collect(),
+                    local: self.forwarding.local_for(backend.ip()),
                 };
                 match number {
                     command::NEW_DEST => RuleChange::AddBackend { service, backend, options },
@@ -223,19 +226,19 @@ impl<B: Balancer> Answers<B> {
         })
     }
 
-    fn make(&self, state: &mut State, change: RuleChange) -> Result<(), Errno> {
+    fn make(&self, state: &mut State, change: &RuleChange) -> Result<(), Errno> {
         state.seen_last = None;
         match self.balancer.ask(&Request::Edit(change.clone())) {
             Ok(_) => {
-                state.kept.learn(&change);
+                state.kept.learn(change);
                 Ok(())
             }
             Err(AskError::Refused(refusal)) => {
                 let status = self.status(state)?;
-                let known = reason(&status, &change).map(Errno::from);
+                let known = reason(&status, change).map(Errno::from);
                 Err(known.unwrap_or_else(|| Errno { number: EINVAL, why: Some(refusal.to_string()) }))
             }
-            Err(error) => Err(away(error)),
+            Err(error) => Err(away(&error)),
         }
     }
 

@@ -111,6 +111,13 @@ pub struct Forwarding {
     pub local: Vec<IpAddr>,
 }
 
+impl Forwarding {
+    /// Local addresses for what has an address of this family.
+    pub fn local_for(&self, other: IpAddr) -> Vec<IpAddr> {
+        self.local.iter().filter(|local| local.is_ipv4() == other.is_ipv4()).copied().collect()
+    }
+}
+
 /// A service as a program adds or changes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WantedService {
@@ -254,7 +261,7 @@ pub(super) fn wanted_destination(
         }
     };
     if matches!(forward, ForwardingMethod::FullNat | ForwardingMethod::Tunnel)
-        && !forwarding.local.iter().any(|local| local.is_ipv4() == address.is_ipv4())
+        && forwarding.local_for(address.ip()).is_empty()
     {
         let why = format!(
             "destination {address}: FullNAT and tunnels need local addresses of its family: give `netrig lb ipvs` some with --local"

@@ -13,6 +13,8 @@ mod family;
 mod kept;
 mod netlink;
 mod session;
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) mod stand;
 #[cfg(test)]
 mod tests;
 
@@ -31,13 +33,14 @@ use clap::{Args, ValueEnum};
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_service::log::LogOptions;
 use rig_service::{AskError, Client};
+use rig_sys::process::RunningProcess;
 use rig_sys::seccomp;
 use rig_sys::signal::{CommandSignals, die_of};
 use tracing::{info, warn};
 
 use self::adopt::{Adopter, RULES};
 use self::answers::{Answers, Balancer};
-use self::family::Forwarding;
+pub(crate) use self::family::Forwarding;
 use crate::client;
 use crate::message::{ForwardingMethod, Reply, Request};
 use crate::settings::Addresses;
@@ -47,17 +50,24 @@ use crate::views::NameOption;
 pub struct IpvsArgs {
     #[command(flatten)]
     which: NameOption,
+    #[command(flatten)]
+    forwarding: ForwardingOptions,
+    #[command(flatten)]
+    log: LogOptions,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// How what IPVS masquerades is forwarded.
+#[derive(Debug, Args)]
+pub struct ForwardingOptions {
     /// How destinations by masquerading (-m, lvs_method NAT) are forwarded to [default: full-nat with --local, nat without]
     #[arg(long, value_name = "HOW")]
     masq: Option<Masquerade>,
     /// Local addresses for FullNAT and tunnels, e.g. 10.0.0.200-10.0.0.207; can be repeated
     #[arg(long, value_name = "ADDR", value_parser = Addresses::parse)]
     local: Vec<Addresses>,
-    #[command(flatten)]
-    log: LogOptions,
-    /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -69,8 +79,8 @@ enum Masquerade {
 /// As many as a service's list may have.
 const MOST_LOCAL: usize = 65_535;
 
-impl IpvsArgs {
-    fn forwarding(&self) -> Result<Forwarding, Failure> {
+impl ForwardingOptions {
+    pub(crate) fn read(&self) -> Result<Forwarding, Failure> {
         let mut local: Vec<IpAddr> = Vec::new();
         for range in &self.local {
             let room = MOST_LOCAL - local.len();
@@ -98,7 +108,7 @@ const WATCHING: Duration = Duration::from_secs(1);
 
 pub fn execute(arguments: IpvsArgs) -> Result<Exit, Failure> {
     arguments.log.begin();
-    let forwarding = arguments.forwarding()?;
+    let forwarding = arguments.forwarding.read()?;
     let name = arguments.which.chosen()?;
     let balancer = client::client(&name);
     client::status(&name)?;
@@ -108,13 +118,15 @@ pub fn execute(arguments: IpvsArgs) -> Result<Exit, Failure> {
     // There is one: it is required.
     let mut started = Command::new(command.next().unwrap_or_default());
     started.args(command);
+    signals.leave_to(&mut started);
     let (mut child, listener) = seccomp::spawn(started, &RULES).or_exit(Exit::Lacking)?;
-    let process = child.id();
+    let process = RunningProcess::of(child.id()).context("watch the command").or_exit(Exit::Failed)?;
     let pass_on = move || {
         loop {
             let signal = signals.next();
-            if let Err(error) = rig_sys::process::send_signal(process, signal) {
-                warn!("signal {signal} cannot be passed on: {error}");
+            // What it has left running is not told, and this does not stay for it any more.
+            if process.signal(signal).is_err() {
+                die_of(signal);
             }
         }
     };
@@ -149,8 +161,8 @@ fn wait_for_others(ended: &AtomicBool) {
     while !ended.load(Ordering::Acquire) {
         if waited == A_MOMENT {
             info!(
-                "the command has ended and has left processes running: this stays for them, and signals reach them no more; keep a \
-                 program in the foreground (keepalived --dont-fork)"
+                "the command has ended and has left processes running: this stays for them, and passes no signals on; keep a program in \
+                 the foreground (keepalived --dont-fork)"
             );
         }
         thread::sleep(STEP);

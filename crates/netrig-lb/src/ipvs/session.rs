@@ -93,19 +93,27 @@ fn take<B: Balancer>(datagram: &[u8], program: &impl AsFd, kernel: &impl AsFd, a
         return relay(datagram, messages(datagram).next(), program, kernel);
     }
     for message in messages(datagram) {
-        let answered = match recipient(&message) {
-            Recipient::Family => answers.answer(&message),
-            Recipient::AboutFamily => answers.describe(&message),
-            Recipient::Kernel => {
-                relay(message.bytes, Some(message), program, kernel)?;
-                continue;
-            }
-        };
-        for answer in answered {
-            say(program, &answer)?;
+        match answered(&message, answers) {
+            None => relay(message.bytes, Some(message), program, kernel)?,
+            Some(datagrams) => datagrams.iter().try_for_each(|datagram| say(program, datagram))?,
         }
     }
     Ok(())
+}
+
+/// What is answered here; `None` for what is the kernel's.
+fn answered<B: Balancer>(message: &Message<'_>, answers: &Answers<B>) -> Option<Vec<Vec<u8>>> {
+    match recipient(message) {
+        Recipient::Family => Some(answers.answer(message)),
+        Recipient::AboutFamily => Some(answers.describe(message)),
+        Recipient::Kernel => None,
+    }
+}
+
+/// All that is answered here to a datagram.
+#[cfg(any(test, feature = "fuzz"))]
+pub(super) fn answers_to<B: Balancer>(datagram: &[u8], answers: &Answers<B>) -> Vec<Vec<u8>> {
+    messages(datagram).filter_map(|message| answered(&message, answers)).flatten().collect()
 }
 
 /// Gives the kernel what is for it. What it does not take is told as an error of the first message.

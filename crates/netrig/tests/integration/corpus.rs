@@ -130,6 +130,16 @@ fn lb_rules() {
 }
 
 #[test]
+fn lb_import() {
+    replay_text("lb_import", netrig_lb::exercise::imported);
+}
+
+#[test]
+fn ipvs() {
+    replay("ipvs", netrig_lb::exercise::ipvs);
+}
+
+#[test]
 fn layers() {
     replay_text("layers", rig_facts::layers::exercise);
 }
@@ -165,6 +175,9 @@ fn the_long_conversations_still_go_to_their_ends() {
     assert_eq!(netrig_lb::exercise::settings(&read("lb", "everything")), 8);
     assert_eq!(netrig_lb::exercise::rules(&read("lb_rules", "saved")), 7);
     assert_eq!(netrig_lb::exercise::rules(&read("lb_rules", "edits")), 12);
+    assert_eq!(netrig_lb::exercise::imported(&read("lb_import", "keepalived")), 4);
+    assert_eq!(netrig_lb::exercise::imported(&read("lb_import", "saved")), 3);
+    assert_eq!(netrig_lb::exercise::ipvs(&fs::read(corpus("ipvs").join("session")).unwrap()), 1);
     assert_eq!(rig_facts::layers::exercise(&read("layers", "mine")), 9);
     assert!(rig_verdict::compare::exercise(&read("run", "two-scenarios")) > 10);
     assert_eq!(netrig_spread::exercise(&read("spread", "both-names")), 2);
