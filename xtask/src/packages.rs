@@ -109,6 +109,15 @@ pub const TESTS: &[Dependency] = &[
     NFTABLES,
     HAPROXY,
     Dependency {
+        what: "keepalived and ipvsadm, which drive the balancer in tests",
+        is_there: || {
+            let works = |programs: [&str; 2]| programs.iter().any(|program| starts_with(program, "--version"));
+            works(["keepalived", "/usr/sbin/keepalived"]) && works(["ipvsadm", "/usr/sbin/ipvsadm"])
+        },
+        debian: &["keepalived", "ipvsadm"],
+        fedora: &["keepalived", "ipvsadm"],
+    },
+    Dependency {
         what: "the plug-ins of CNI, and iptables, by which they translate addresses, for containers of tests",
         is_there: || {
             let folders = ["/usr/lib/cni", "/usr/libexec/cni"];
@@ -177,6 +186,17 @@ const HAPROXY: Dependency = Dependency {
     debian: &["haproxy"],
     fedora: &["haproxy"],
 };
+
+/// ipvsadm fails without the kernel's IPVS even where it is only asked for its version.
+fn starts_with(program: &str, argument: &str) -> bool {
+    Command::new(program)
+        .arg(argument)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok()
+}
 
 fn starts(program: &str) -> bool {
     Command::new(program).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()

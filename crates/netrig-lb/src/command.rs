@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::help;
 
-use super::{control, ipvsadm, views};
+use super::{control, import, ipvs, ipvsadm, views};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,6 +33,21 @@ enum Command {
     Control(control::Control),
     #[command(flatten)]
     View(views::View),
+    /// Run keepalived or ipvsadm so that they drive the running balancer in place of the kernel's IPVS
+    ///
+    /// What the command asks the kernel's IPVS by netlink, this balancer answers; all else it does as without netrig. What the balancer does
+    /// not have is refused, and the log says why. Ends as the command does. Needs root.
+    #[command(
+        after_help = "Examples:\n  netrig lb ipvs -- ipvsadm -L -n\n  netrig lb ipvs --local 10.0.0.200-10.0.0.207 -- keepalived --dont-fork --log-console"
+    )]
+    Ipvs(ipvs::IpvsArgs),
+    /// Make a file for `netrig lb run` of what ipvsadm saved, or of a keepalived.conf
+    ///
+    /// The file is printed. What has no equal is named in comments at its top.
+    #[command(
+        after_help = "Examples:\n  ipvsadm-save -n | netrig lb import ipvsadm - > lb.toml\n  netrig lb import keepalived keepalived.conf > lb.toml"
+    )]
+    Import(import::ImportArgs),
 }
 
 /// What may be said, for man pages and completions.
@@ -65,6 +80,8 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
     match parse(arguments).command {
         Command::View(view) => views::execute(&view),
         Command::Control(control) => control::execute(control),
+        Command::Ipvs(arguments) => ipvs::execute(arguments),
+        Command::Import(arguments) => import::execute(&arguments),
     }
 }
 
@@ -98,10 +115,12 @@ mod tests {
             let name = command.get_name();
             // What asks no balancer has no option for one.
             let asks = command.get_arguments().any(|argument| argument.get_id() == "name");
-            assert_eq!(asks, name != "check", "{name}");
+            assert_eq!(asks, !matches!(name, "check" | "import"), "{name}");
             let needed = match name {
                 "check" => "lb.toml",
                 "trace" => "tcp 198.51.100.9:40000 > 192.0.2.1:80",
+                "ipvs" => "-- ipvsadm -L",
+                "import" => "ipvsadm -",
                 _ => "",
             };
             for before in ["--name b2", "--name=b2"] {

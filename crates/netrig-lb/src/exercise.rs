@@ -77,6 +77,19 @@ pub fn sync(message: &[u8]) -> usize {
     count
 }
 
+/// Gives bytes to the family "IPVS" as a program's datagram. How many services there are then.
+///
+/// # Panics
+/// When an answer is no whole message.
+pub fn ipvs(datagram: &[u8]) -> usize {
+    crate::ipvs::stand::play(datagram)
+}
+
+/// Reads a text as lines of ipvsadm and as a keepalived.conf, and writes what they come to as a file. How many services there are.
+pub fn imported(text: &str) -> usize {
+    crate::import::play(text)
+}
+
 fn assert_read_again(settings: &Settings) {
     let text = settings.to_toml();
     let read = Settings::parse("written", &text, Completeness::Optional).map_err(|error| error.to_string());

@@ -13,6 +13,7 @@ use rig_cli::streams;
 use rig_cli::visible::visible;
 use rig_service::{AskError, Refusal};
 
+pub(crate) use self::line::MAX_TIMEOUT;
 pub use self::line::{Command, Line};
 use super::client::{self, status};
 use super::instance::Name;

@@ -24,7 +24,9 @@ pub mod exercise;
 #[cfg(test)]
 mod fixture;
 mod health;
+mod import;
 pub mod instance;
+mod ipvs;
 pub mod ipvsadm;
 pub mod listing;
 pub mod message;

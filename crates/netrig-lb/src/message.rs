@@ -137,6 +137,9 @@ pub struct BackendOptions {
     /// It gets no new ones, and those that are left after so many milliseconds end.
     #[serde(default)]
     pub drain_ms: Option<u64>,
+    /// What the service gets as its local addresses if it has none and forwards in a way that needs some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub local: Vec<IpAddr>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]

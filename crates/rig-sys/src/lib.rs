@@ -22,6 +22,7 @@ pub mod piped;
 pub mod probe;
 pub mod process;
 pub mod rss;
+pub mod seccomp;
 pub mod signal;
 pub mod socket;
 pub mod tc;

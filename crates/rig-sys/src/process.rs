@@ -161,6 +161,31 @@ pub fn terminate(pid: u32) -> io::Result<()> {
     signal(pid, rustix::process::Signal::TERM)
 }
 
+/// A process by a descriptor, which no other process ever has. Needs Linux 5.3.
+#[derive(Debug)]
+pub struct RunningProcess(std::os::fd::OwnedFd);
+
+impl RunningProcess {
+    /// A child that was not waited for.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn of(child: u32) -> io::Result<Self> {
+        use rustix::process::{Pid, PidfdFlags, pidfd_open};
+        let number = i32::try_from(child).ok().and_then(Pid::from_raw).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(Self(pidfd_open(number, PidfdFlags::empty())?))
+    }
+
+    /// Sends it a signal by its number.
+    ///
+    /// # Errors
+    /// The kernel's, also when it is gone.
+    pub fn signal(&self, number: i32) -> io::Result<()> {
+        let signal = rustix::process::Signal::from_named_raw(number).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(rustix::process::pidfd_send_signal(&self.0, signal)?)
+    }
+}
+
 fn signal(pid: u32, signal: rustix::process::Signal) -> io::Result<()> {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return Ok(()) };
     match rustix::process::kill_process(pid, signal) {

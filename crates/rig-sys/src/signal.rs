@@ -2,6 +2,8 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::ptr;
 use std::thread;
 
@@ -84,6 +86,84 @@ pub fn on_stop_or_hangup(
         }
     };
     thread::Builder::new().name("signals".into()).spawn(watch).map(|_| ())
+}
+
+/// The signals by which a program is told something by others, and that it does with as it likes.
+const FOR_A_COMMAND: [i32; 7] = [SIGHUP, SIGINT, libc::SIGQUIT, SIGTERM, libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM];
+
+/// Signals for a command that this process runs in its own place.
+pub struct CommandSignals {
+    held: libc::sigset_t,
+    /// What was blocked before.
+    before: libc::sigset_t,
+}
+
+impl std::fmt::Debug for CommandSignals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("CommandSignals").field(&FOR_A_COMMAND).finish()
+    }
+}
+
+impl CommandSignals {
+    /// Keeps them from this thread and those that it starts from now on.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn hold() -> io::Result<Self> {
+        let (mut held, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        // SAFETY: sigemptyset writes the first set, the others change and read it; pthread_sigmask writes the second.
+        unsafe {
+            libc::sigemptyset(held.as_mut_ptr());
+            for signal in FOR_A_COMMAND {
+                libc::sigaddset(held.as_mut_ptr(), signal);
+            }
+            match libc::pthread_sigmask(libc::SIG_BLOCK, held.as_ptr(), before.as_mut_ptr()) {
+                0 => Ok(Self { held: held.assume_init(), before: before.assume_init() }),
+                error => Err(io::Error::from_raw_os_error(error)),
+            }
+        }
+    }
+
+    /// Has the command begin with what was blocked before: execve(2) leaves that as it is.
+    pub fn leave_to(&self, command: &mut Command) {
+        let before = self.before;
+        // SAFETY: between fork and exec the closure makes one system call on a value of its own; it allocates nothing and takes no lock.
+        unsafe {
+            command.pre_exec(move || {
+                match libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) {
+                    0 => Ok(()),
+                    error => Err(io::Error::from_raw_os_error(error)),
+                }
+            });
+        }
+    }
+
+    /// Waits for the next one that a process has sent. What the terminal sends, all of its foreground processes get.
+    pub fn next(&self) -> i32 {
+        loop {
+            let mut told = MaybeUninit::<libc::siginfo_t>::uninit();
+            // SAFETY: the set is read, and what is told is written where it has space and read when it was.
+            let (signal, code) = unsafe {
+                let signal = libc::sigwaitinfo(&raw const self.held, told.as_mut_ptr());
+                (signal, if signal > 0 { told.assume_init().si_code } else { libc::SI_KERNEL })
+            };
+            if signal > 0 && code != libc::SI_KERNEL {
+                return signal;
+            }
+        }
+    }
+}
+
+/// Ends this process as a signal ends one that does nothing about it. Returns where it does not.
+pub fn die_of(signal: i32) {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: sigemptyset writes the set, the others change and read it.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+    }
+    let _ = emulate_default_handler(signal);
 }
 
 /// Runs `body` while no signal comes to the calling thread; one that came meanwhile does afterwards. For calls that the kernel gives up as

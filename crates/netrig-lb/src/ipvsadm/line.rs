@@ -44,7 +44,7 @@ pub enum Command {
 }
 
 /// Longest timeout, seconds: 30 days, as in [`rig_datapath::balancer::Timeouts`].
-const MAX_TIMEOUT: u32 = 30 * 24 * 3600;
+pub(crate) const MAX_TIMEOUT: u32 = 30 * 24 * 3600;
 
 impl Line {
     /// What ipvsadm does without options.
@@ -306,6 +306,7 @@ impl ParsedArguments {
             weight: self.number(Key::Weight, "-w", 0, MAX_WEIGHT)?,
             limit: self.number(Key::UpperThreshold, "-x", 0, u32::MAX)?,
             drain_ms: self.value(Key::Drain).map(drain_ms).transpose()?,
+            local: Vec::new(),
         };
         Ok((service, SocketAddr::new(address, port), options))
     }

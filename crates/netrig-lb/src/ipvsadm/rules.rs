@@ -81,6 +81,13 @@ pub struct RuleError {
     error: NotARule,
 }
 
+impl RuleError {
+    /// Without the line.
+    pub fn reason(&self) -> impl std::fmt::Display {
+        &self.error
+    }
+}
+
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum NotARule {
     #[error(transparent)]

@@ -89,7 +89,13 @@ fn servers_are_added_changed_and_removed() {
     }
     for (option, forward) in [("--masquerading", ForwardingMethod::Nat), ("--fullnat", ForwardingMethod::FullNat)] {
         let line = format!("-a -t 192.0.2.1:80 -r 10.0.0.1:8080 {option} -w 5 -x 100");
-        let options = BackendOptions { forward: Some(forward), weight: Some(5), limit: Some(100), drain_ms: None };
+        let options = BackendOptions {
+            forward: Some(forward),
+            weight: Some(5),
+            limit: Some(100),
+            local: Vec::new(),
+            drain_ms: None,
+        };
         assert_eq!(edit(&line), add("10.0.0.1:8080", options), "{line}");
     }
     // What is not said is the balancer's to decide: it knows the service.

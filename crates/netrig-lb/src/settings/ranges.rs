@@ -13,7 +13,7 @@ const MOST: u128 = 65_536;
 
 /// A range of addresses of one family, the first and the last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Addresses {
+pub(crate) struct Addresses {
     first: IpAddr,
     last: IpAddr,
 }
@@ -34,7 +34,7 @@ fn next(address: IpAddr) -> Option<IpAddr> {
 }
 
 impl Addresses {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let one = |text: &str| text.trim().parse::<IpAddr>().map_err(|_| format!("'{text}' is not an IP address"));
         let (first, last) = match text.split_once('-') {
             Some((first, last)) => (one(first)?, one(last)?),
@@ -55,7 +55,7 @@ impl Addresses {
     }
 
     /// Each of them, unless that is more than there is `room` for.
-    pub(super) fn each(self, room: usize) -> Result<impl Iterator<Item = IpAddr>, RangeTooLarge> {
+    pub(crate) fn each(self, room: usize) -> Result<impl Iterator<Item = IpAddr>, RangeTooLarge> {
         RangeTooLarge::unless_within(self.count(), room)?;
         Ok(self.all())
     }
@@ -67,7 +67,7 @@ impl Addresses {
 
 /// What a range has, where there is no room for that: 65,536 addresses with as many ports would take hundreds of gigabytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RangeTooLarge {
+pub(crate) struct RangeTooLarge {
     pub(super) count: u64,
     pub(super) room: usize,
 }

@@ -438,6 +438,17 @@ impl Service {
         backend.set(options);
         self.forward = Some(forward);
         self.backends.push(backend);
+        self.complete(options)
+    }
+
+    /// Gives it local addresses where it lacks them alone.
+    fn complete(&mut self, options: &BackendOptions) -> Result<(), EditError> {
+        let needs = matches!(self.forward, Some(ForwardingMethod::FullNat | ForwardingMethod::Tunnel));
+        if needs && self.local.is_empty() {
+            let most = MOST as usize;
+            room_for_one_more("local addresses of the service", options.local.len().saturating_sub(1), most)?;
+            self.local.clone_from(&options.local);
+        }
         Ok(())
     }
 
@@ -450,7 +461,7 @@ impl Service {
         let backend = self.backend(address).ok_or(EditError::NoBackend(key, address))?;
         backend.set(options);
         self.forward = Some(forward);
-        Ok(())
+        self.complete(options)
     }
 
     fn may_forward(
@@ -585,7 +596,13 @@ mod tests {
         let change = |forward| RuleChange::EditBackend {
             service: key("192.0.2.1:80"),
             backend: "10.0.0.1:80".parse().unwrap(),
-            options: BackendOptions { forward: Some(forward), weight: Some(7), limit: Some(3), drain_ms: None },
+            options: BackendOptions {
+                forward: Some(forward),
+                weight: Some(7),
+                limit: Some(3),
+                local: Vec::new(),
+                drain_ms: None,
+            },
         };
         // As long as it is the only one.
         rules.edit(&change(ForwardingMethod::Nat)).unwrap();

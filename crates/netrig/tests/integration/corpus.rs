@@ -135,6 +135,16 @@ fn lb_sync() {
 }
 
 #[test]
+fn lb_import() {
+    replay_text("lb_import", netrig_lb::exercise::imported);
+}
+
+#[test]
+fn ipvs() {
+    replay("ipvs", netrig_lb::exercise::ipvs);
+}
+
+#[test]
 fn layers() {
     replay_text("layers", rig_facts::layers::exercise);
 }
@@ -171,6 +181,9 @@ fn the_long_conversations_still_go_to_their_ends() {
     assert_eq!(netrig_lb::exercise::rules(&read("lb_rules", "saved")), 7);
     assert_eq!(netrig_lb::exercise::rules(&read("lb_rules", "edits")), 12);
     assert_eq!(netrig_lb::exercise::sync(&fs::read(corpus("lb_sync").join("records")).unwrap()), 3);
+    assert_eq!(netrig_lb::exercise::imported(&read("lb_import", "keepalived")), 4);
+    assert_eq!(netrig_lb::exercise::imported(&read("lb_import", "saved")), 3);
+    assert_eq!(netrig_lb::exercise::ipvs(&fs::read(corpus("ipvs").join("session")).unwrap()), 1);
     assert_eq!(rig_facts::layers::exercise(&read("layers", "mine")), 9);
     assert!(rig_verdict::compare::exercise(&read("run", "two-scenarios")) > 10);
     assert_eq!(netrig_spread::exercise(&read("spread", "both-names")), 2);

@@ -2,6 +2,7 @@
 
 mod checks;
 mod health;
+mod ipvs;
 mod lab;
 mod next_hops;
 mod reuse;

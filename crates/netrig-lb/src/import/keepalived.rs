@@ -1,0 +1,409 @@
+//! What the blocks of keepalived.conf mean, and those of DPVS's version of it.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use rig_datapath::balancer::{ExpiryPolicy, MAX_WEIGHT};
+
+use super::Imported;
+use super::checks::{self, CHECKS, CheckDefaults};
+use super::groups;
+use super::lines::{known_scheduler, leave_out_incomplete};
+use super::tree::Block;
+use crate::health::check::{BackendCheck, Beginning, Check, OnFailure};
+use crate::ipvs::Forwarding;
+use crate::ipvsadm::MAX_TIMEOUT;
+use crate::message::{ForwardingMethod, Protocol, ServiceKey};
+use crate::settings::{Backend, Completeness, Rules, SCHEDULERS, Service, ServiceText, Settings, SynProxy, protocol};
+
+/// Services in all.
+const MOST: usize = 65_535;
+
+/// Groups by their names.
+#[derive(Debug, Default)]
+struct Groups<'a> {
+    services: HashMap<&'a str, &'a Block>,
+    local: HashMap<&'a str, &'a Block>,
+}
+
+pub(super) fn read(blocks: &[Block], forwarding: &Forwarding) -> Imported {
+    let mut imported = Imported::default();
+    let mut groups = Groups::default();
+    for block in blocks {
+        match (block.name(), block.word(1)) {
+            ("virtual_server_group", Some(name)) => drop(groups.services.insert(name, block)),
+            ("local_address_group", Some(name)) => drop(groups.local.insert(name, block)),
+            _ => {}
+        }
+    }
+    for block in blocks {
+        match block.name() {
+            "virtual_server" => virtual_server(block, &groups, forwarding, &mut imported),
+            "virtual_server_group" | "local_address_group" => {}
+            "global_defs" => block.within.iter().for_each(|line| global(line, &mut imported)),
+            name if name.starts_with('@') => {
+                imported.note(&block.place, format_args!("{name}: lines for some machines alone are left out"));
+            }
+            name if name.starts_with("vrrp") || name.starts_with("bfd") => {
+                let what = "is keepalived's still: keep it there, without its virtual servers";
+                imported.note(&block.place, format_args!("{}: {what}", block.words.join(" ")));
+            }
+            name => imported.note(&block.place, format_args!("{name}: has no equal")),
+        }
+    }
+    leave_out_incomplete(&mut imported);
+    imported
+}
+
+/// What of the settings for all is about services: the others are keepalived's own.
+fn global(line: &Block, imported: &mut Imported) {
+    match line.name() {
+        "lvs_timeouts" => {
+            for pair in line.words[1..].chunks(2) {
+                let names: &[&str] = match pair.first().map(String::as_str) {
+                    Some("tcp") => &["established"],
+                    Some("tcpfin") => &["fin_wait", "close_wait"],
+                    Some("udp") => &["udp_one_way", "udp_normal"],
+                    _ => &[],
+                };
+                let seconds = pair.get(1).and_then(|text| text.parse::<u32>().ok());
+                match seconds.filter(|seconds| !names.is_empty() && (1..=MAX_TIMEOUT).contains(seconds)) {
+                    Some(seconds) => {
+                        for name in names {
+                            let _known = imported.rules.timeouts.set(name, Duration::from_secs(seconds.into()));
+                        }
+                    }
+                    None => imported.note(
+                        &line.place,
+                        format_args!("{}: timeouts are tcp, tcpfin and udp, 1 s to 30 days", pair.join(" ")),
+                    ),
+                }
+            }
+        }
+        "lvs_sync_daemon" => {
+            imported.note(&line.place, format_args!("{}: connections are not synchronized", line.name()));
+        }
+        _ => {}
+    }
+}
+
+/// A virtual server as it is read.
+struct Reading {
+    service: Service,
+    defaults: CheckDefaults,
+    check: Option<Check>,
+    sorry: Option<SocketAddr>,
+    inhibits: bool,
+    /// Real servers that say so by themselves.
+    inhibiting: usize,
+    local: Vec<IpAddr>,
+    quorum: u32,
+    hysteresis: u32,
+    begin: Beginning,
+}
+
+fn virtual_server(block: &Block, groups: &Groups<'_>, forwarding: &Forwarding, imported: &mut Imported) {
+    let Some(protocol) = protocol_of(block, imported) else { return };
+    let listens = listens(block, groups, imported);
+    let Some(first) = listens.first() else { return };
+    if imported.rules.services.len() + listens.len() > MOST {
+        imported.note(&block.place, format_args!("more than {MOST} services: it is left out"));
+        return;
+    }
+    let is_v4 = first.is_ipv4();
+    let Some(mut reading) = service(block, ServiceKey { protocol, address: *first }, groups, forwarding, imported)
+    else {
+        return;
+    };
+    for line in block.within.iter().filter(|line| line.name() == "real_server") {
+        real_server(line, &mut reading, imported);
+    }
+    let service = finished(block, reading, imported);
+    if let Err(why) = fits(&service) {
+        imported.note(&block.place, format_args!("{}: is left out: {why}", block.words.join(" ")));
+        return;
+    }
+    for address in listens.into_iter().filter(|address| address.is_ipv4() == is_v4) {
+        let key = ServiceKey { protocol, address };
+        if imported.rules.service(key).is_some() {
+            imported.note(&block.place, format_args!("{} is there already: this one is left out", ServiceText(key)));
+            continue;
+        }
+        let direct = matches!(service.forward, Some(ForwardingMethod::Route | ForwardingMethod::Tunnel));
+        let mut backends = service.backends.clone();
+        for backend in backends.iter_mut().filter(|_| direct) {
+            backend.address.set_port(address.port());
+        }
+        imported.rules.services.push(Service { key, backends, ..service.clone() });
+    }
+}
+
+/// Whether a file may say so: names and paths are checked where files are read.
+fn fits(service: &Service) -> Result<(), String> {
+    let rules = Rules { services: vec![service.clone()], ..Rules::default() };
+    let text = Settings { rules, ..Settings::default() }.to_toml();
+    // One without local addresses is told apart later.
+    Settings::parse("it", &text, Completeness::Optional).map(drop).map_err(|error| error.to_string().replace('\n', " "))
+}
+
+fn protocol_of(block: &Block, imported: &mut Imported) -> Option<Protocol> {
+    match block.value("protocol").unwrap_or("TCP").to_ascii_uppercase().as_str() {
+        "TCP" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        other => {
+            imported.note(&block.place, format_args!("{}: protocol {other} is not balanced", block.words.join(" ")));
+            None
+        }
+    }
+}
+
+fn listens(block: &Block, groups: &Groups<'_>, imported: &mut Imported) -> Vec<SocketAddr> {
+    let mark = "no services by firewall marks: name addresses and ports";
+    match (block.word(1), block.word(2)) {
+        (Some("fwmark"), _) => {
+            imported.note(&block.place, format_args!("{}: {mark}", block.words.join(" ")));
+            Vec::new()
+        }
+        (Some("group"), Some(name)) => {
+            let Some(group) = groups.services.get(name) else {
+                imported.note(&block.place, format_args!("there is no virtual_server_group {name}"));
+                return Vec::new();
+            };
+            let mut all = Vec::new();
+            for line in &group.within {
+                if line.name() == "fwmark" {
+                    imported.note(&line.place, format_args!("{}: {mark}", line.words.join(" ")));
+                } else {
+                    all.extend(groups::addresses(&line.words, &line.place, imported));
+                }
+                if all.len() > MOST {
+                    imported
+                        .note(&line.place, format_args!("more than {MOST} services in group {name}: it is left out"));
+                    return Vec::new();
+                }
+            }
+            let v4 = all.first().is_some_and(SocketAddr::is_ipv4);
+            if all.iter().any(|address| address.is_ipv4() != v4) {
+                imported
+                    .note(&block.place, format_args!("group {name} has both families: those of the first are taken"));
+            }
+            all
+        }
+        _ => groups::addresses(&block.words[1..], &block.place, imported),
+    }
+}
+
+fn method(
+    words: &[String],
+    forwarding: &Forwarding,
+    line: &Block,
+    imported: &mut Imported,
+) -> Option<ForwardingMethod> {
+    match words.first().map(|word| word.to_ascii_uppercase()).as_deref() {
+        Some("NAT") => Some(forwarding.masquerade),
+        Some("FNAT") => Some(ForwardingMethod::FullNat),
+        Some("DR") => Some(ForwardingMethod::Route),
+        Some("TUN") => {
+            if let Some(kind) = words.get(2).filter(|kind| *kind != "ipip") {
+                imported.note(
+                    &line.place,
+                    format_args!("tunnels by {kind}: they are IP in IP here, which backends have to unpack"),
+                );
+            }
+            Some(ForwardingMethod::Tunnel)
+        }
+        other => {
+            imported.note(&line.place, format_args!("{}: there is no such way to forward", other.unwrap_or("nothing")));
+            None
+        }
+    }
+}
+
+/// All of a virtual server but its real servers; `None` where it cannot be here.
+fn service(
+    block: &Block,
+    key: ServiceKey,
+    groups: &Groups<'_>,
+    forwarding: &Forwarding,
+    imported: &mut Imported,
+) -> Option<Reading> {
+    let mut reading = Reading {
+        service: Service { forward: Some(forwarding.masquerade), ..Service::new(key) },
+        defaults: CheckDefaults::default(),
+        check: None,
+        sorry: None,
+        inhibits: false,
+        inhibiting: 0,
+        local: forwarding.local_for(key.address.ip()),
+        quorum: 1,
+        hysteresis: 0,
+        begin: Beginning::Up,
+    };
+    for line in &block.within {
+        let place = &line.place;
+        let value = line.word(1).unwrap_or_default();
+        match line.name() {
+            // A sorry server has weight 0 while it waits, anyway.
+            "protocol" | "real_server" | "ip_family" | "sorry_server_inhibit" => {}
+            "lvs_sched" | "lb_algo" => {
+                let name = known_scheduler(value, place, imported);
+                let known = SCHEDULERS.iter().find(|(known, _)| *known == name);
+                reading.service.scheduler = known.map_or(reading.service.scheduler, |(_, scheduler)| *scheduler);
+            }
+            "lvs_method" | "lb_kind" => {
+                reading.service.forward = Some(method(&line.words[1..], forwarding, line, imported)?);
+            }
+            "laddr_group_name" => match groups.local.get(value) {
+                Some(group) => {
+                    let local = groups::local(group, imported);
+                    reading.local =
+                        local.into_iter().filter(|local| local.is_ipv4() == key.address.is_ipv4()).collect();
+                }
+                None => imported.note(place, format_args!("there is no local_address_group {value}")),
+            },
+            "quorum" => reading.quorum = value.parse().unwrap_or(1),
+            "hysteresis" => reading.hysteresis = value.parse().unwrap_or(0),
+            "sorry_server" => {
+                let sorry = groups::addresses(&with_port(&line.words[1..], key.address.port()), place, imported);
+                reading.sorry = sorry.first().copied();
+            }
+            "inhibit_on_failure" => reading.inhibits = true,
+            "alpha" => reading.begin = Beginning::Down,
+            "syn_proxy" if key.protocol == Protocol::Tcp => reading.service.syn_proxy_said = Some(SynProxy::Always),
+            "expire_quiescent_conn" => reading.service.expire = ExpiryPolicy::Quiescent,
+            "establish_timeout" => match value.parse::<u32>() {
+                Ok(seconds @ 1..=MAX_TIMEOUT) => {
+                    reading.service.timeouts.set_main(protocol(key.protocol), Duration::from_secs(seconds.into()));
+                }
+                _ => imported.note(place, format_args!("establish_timeout {value}: timeouts are 1 s to 30 days")),
+            },
+            "persistence_timeout" | "persistence_granularity" | "persistence_engine" => {
+                let instead = "no client persistence; the scheduler sh keeps a client's connections together";
+                imported.note(place, format_args!("{}: {instead}", line.words.join(" ")));
+            }
+            "quorum_up" | "quorum_down" | "omega" | "smtp_alert" | "ha_suspend" => {
+                imported.note(place, format_args!("{}: not there; watch the log or metrics", line.name()));
+            }
+            _ if reading.defaults.take(line, imported) => {}
+            other => imported.note(place, format_args!("{other}: has no equal")),
+        }
+    }
+    let translates = matches!(reading.service.forward, Some(ForwardingMethod::FullNat | ForwardingMethod::Nat));
+    if reading.service.syn_proxy_said.is_some() && !translates {
+        imported.note(&block.place, "syn_proxy: needs full-nat or nat");
+        reading.service.syn_proxy_said = None;
+    }
+    Some(reading)
+}
+
+fn with_port(words: &[String], port: u16) -> Vec<String> {
+    match words {
+        [address] => vec![address.clone(), port.to_string()],
+        words => words.to_vec(),
+    }
+}
+
+fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
+    let service = reading.service.key.address;
+    let at = groups::addresses(&with_port(&block.words[1..], service.port()), &block.place, imported);
+    let [address] = at[..] else { return };
+    if address.is_ipv4() != service.is_ipv4() {
+        imported.note(&block.place, format_args!("{address} is of another family than its service: it is left out"));
+        return;
+    }
+    if reading.service.backends.iter().any(|backend| backend.address == address) {
+        imported.note(&block.place, format_args!("{address} is there already: this one is left out"));
+        return;
+    }
+    let mut backend = Backend::new(address);
+    let mut defaults = reading.defaults.clone();
+    let mut inhibits = false;
+    // Whatever the order of lines.
+    for line in block.within.iter().filter(|line| line.within.is_empty()) {
+        let value = line.word(1).unwrap_or_default();
+        match line.name() {
+            "weight" => match value.parse::<u32>() {
+                Ok(weight) if weight <= MAX_WEIGHT => backend.weight = weight,
+                _ => imported.note(&line.place, format_args!("weight {value}: weights are 0 to {MAX_WEIGHT}")),
+            },
+            "uthreshold" => backend.limit = value.parse().ok().and_then(NonZeroU32::new),
+            "lthreshold" if value == "0" => {}
+            "lthreshold" => imported.note(&line.place, "lthreshold: below uthreshold a backend gets connections again"),
+            "inhibit_on_failure" => inhibits = true,
+            "lvs_method" => imported.note(&line.place, "lvs_method of a real server: a service forwards in one way"),
+            "notify_up" | "notify_down" => {
+                imported.note(&line.place, format_args!("{}: not there; watch the log or metrics", line.name()));
+            }
+            name if CHECKS.contains(&name) => {}
+            _ if defaults.take(line, imported) => {}
+            other => imported.note(&line.place, format_args!("{other} of a real server: has no equal")),
+        }
+    }
+    let mut said = block.within.iter().filter(|line| CHECKS.contains(&line.name()));
+    let first = said.next();
+    if let Some(second) = said.next() {
+        imported.note(&second.place, format_args!("{}: a backend has one check, the first", second.name()));
+    }
+    for line in block.within.iter().filter(|line| !line.within.is_empty() && !CHECKS.contains(&line.name())) {
+        imported.note(&line.place, format_args!("{} of a real server: has no equal", line.name()));
+    }
+    backend.check = match first.and_then(|said| checks::read(said, &defaults, imported)) {
+        None => BackendCheck::Off,
+        Some((check, at)) => {
+            let has = reading.check.get_or_insert_with(|| check.clone());
+            if *has != check {
+                checks::differs(&block.place, imported);
+            }
+            at
+        }
+    };
+    reading.service.backends.push(backend);
+    reading.inhibiting += usize::from(inhibits);
+}
+
+/// What the lines come to together.
+fn finished(block: &Block, reading: Reading, imported: &mut Imported) -> Service {
+    let Reading { mut service, check, sorry, inhibits, inhibiting, local, quorum, hysteresis, begin, .. } = reading;
+    if matches!(service.forward, Some(ForwardingMethod::FullNat | ForwardingMethod::Tunnel)) {
+        service.local = local;
+    }
+    if service.backends.is_empty() {
+        service.forward = None;
+    }
+    let weight: u64 = service.backends.iter().map(|backend| u64::from(backend.weight)).sum();
+    let Some(mut check) = check else {
+        for backend in &mut service.backends {
+            backend.check = BackendCheck::AsService;
+        }
+        if sorry.is_some() || quorum > 1 {
+            imported.note(&block.place, "quorum and sorry server: without a check all servers are taken to be healthy");
+        }
+        return service;
+    };
+    check.begin = begin;
+    if !inhibits && inhibiting != 0 && inhibiting != service.backends.len() {
+        imported.note(&block.place, "inhibit_on_failure of some servers: it is of all here");
+    }
+    check.failed = if inhibits || inhibiting != 0 { OnFailure::Drain } else { OnFailure::Remove };
+    (check.pool.quorum, check.pool.hysteresis) = (quorum.max(1), hysteresis);
+    if hysteresis >= check.pool.quorum || u64::from(quorum) + u64::from(hysteresis) > weight {
+        imported.note(&block.place, format_args!("quorum {quorum} and hysteresis {hysteresis} cannot be met by a weight of {weight}: quorum 1 stands here"));
+        (check.pool.quorum, check.pool.hysteresis) = (1, 0);
+    }
+    service.check = Some(Box::new(check));
+    if let Some(address) = sorry {
+        if service.backends.iter().any(|backend| backend.address == address)
+            || address.is_ipv4() != service.key.address.is_ipv4()
+        {
+            imported.note(
+                &block.place,
+                format_args!("sorry server {address} is left out: it is a server already, or of another family"),
+            );
+        } else {
+            service.backends.push(Backend { sorry: true, ..Backend::new(address) });
+        }
+    }
+    service
+}

@@ -1,0 +1,151 @@
+//! Lines of ipvsadm, as `ipvsadm-save` writes them.
+
+use anyhow::anyhow;
+
+use super::{Imported, LineNumber};
+use crate::ipvs::Forwarding;
+use crate::ipvsadm::rules;
+use crate::message::{ForwardingMethod, RuleChange};
+use crate::names::NameResolution;
+use crate::settings::SCHEDULERS;
+
+/// Options of ipvsadm that the balancer does not have: how many words each takes at most, and what to say.
+const OTHERS: [(&str, &[&str], bool, &str); 7] = [
+    ("-p", &["--persistent"], true, "no client persistence; the scheduler sh keeps a client's connections together"),
+    ("-M", &["--netmask"], true, "no persistence by networks"),
+    ("-o", &["--ops"], false, "no one-packet scheduling"),
+    ("-y", &["--l-threshold"], true, "no lower thresholds; below the upper one a backend gets connections again"),
+    ("--pe", &[], true, "no persistence engines"),
+    ("--tun-port", &[], true, "no port of tunnels: they are IP in IP"),
+    ("--tun-nocsum", &[], false, "no checksums of tunnels: they are IP in IP"),
+];
+
+/// What stands for a scheduler that the balancer does not have.
+pub(super) fn instead_of(scheduler: &str) -> (&'static str, &'static str) {
+    match scheduler {
+        "sed" | "nq" => ("wlc", "wlc is nearest: fewest connections by weight"),
+        "dh" | "lblc" | "lblcr" => ("mh", "there is no choice by destination; mh is consistent by client and port"),
+        "fo" => {
+            ("wrr", "there is no fail-over by weight: keep one backend, and add the others as sorry servers of a check")
+        }
+        "ovf" => ("wlc", "there is no overflow by weight; give backends a limit"),
+        "conhash" => ("sh", "sh is consistent by the client's address"),
+        _ => ("wlc", "wlc is the default"),
+    }
+}
+
+pub(super) fn read(text: &str, forwarding: &Forwarding, resolution: NameResolution) -> anyhow::Result<Imported> {
+    let mut imported = Imported::default();
+    for (at, line) in text.lines().enumerate() {
+        let place = LineNumber(at + 1);
+        let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        if words.first().is_none_or(|word| word.starts_with('#')) {
+            continue;
+        }
+        if let Some(mark) = words.iter().find(|word| *word == "-f" || word.starts_with("--fwmark-service")) {
+            imported.note(place, format_args!("{mark}: no services by firewall marks; name addresses and ports"));
+            continue;
+        }
+        leave_out_others(&mut words, place, &mut imported);
+        let said = rules::parse(&words.join(" "), resolution).map_err(|error| {
+            // It counts its own lines.
+            anyhow!("{place}: {}", error.reason())
+        })?;
+        for edit in said.edits {
+            let edit = forwarded(edit, forwarding);
+            if let Err(error) = imported.rules.edit(&edit) {
+                imported.note(place, format_args!("'{}' is left out: {error}", line.trim()));
+            }
+        }
+    }
+    leave_out_incomplete(&mut imported);
+    Ok(imported)
+}
+
+fn leave_out_others(words: &mut Vec<String>, place: LineNumber, imported: &mut Imported) {
+    let of_service = words.iter().any(|word| matches!(word.as_str(), "-A" | "-E" | "--add-service" | "--edit-service"));
+    let mut kept = Vec::new();
+    let mut left = std::mem::take(words).into_iter().peekable();
+    while let Some(word) = left.next() {
+        let name = word.split('=').next().unwrap_or_default().to_owned();
+        let known = OTHERS.iter().find(|(short, long, ..)| *short == name || long.contains(&name.as_str()));
+        if let Some((_, _, takes, what)) = known {
+            let value = left.next_if(|next| *takes && !next.starts_with('-') && !word.contains('='));
+            let said = value.map_or(word.clone(), |value| format!("{word} {value}"));
+            // ipvsadm-save says `-y 0` of all that have an upper one.
+            if !matches!(said.as_str(), "-y 0") {
+                imported.note(place, format_args!("{said}: {what}"));
+            }
+        } else if of_service && (name == "-b" || name == "--sched-flags") {
+            let value = if word.contains('=') { None } else { left.next() };
+            let flags = value.unwrap_or_else(|| word.clone());
+            // What mh does here; and a backend without weight or at its limit is passed over anyway.
+            let others = flags
+                .split([',', '='])
+                .filter(|flag| !matches!(*flag, "mh-port" | "mh-fallback" | "sh-fallback" | "--sched-flags"));
+            for flag in others {
+                imported.note(
+                    place,
+                    format_args!("{flag}: not there; mh is by the client's address and port, sh by its address"),
+                );
+            }
+        } else if name == "--tun-type" {
+            let kind = left.next().unwrap_or_default();
+            if kind != "ipip" {
+                imported.note(
+                    place,
+                    format_args!("--tun-type {kind}: tunnels are IP in IP here, which backends have to unpack"),
+                );
+            }
+        } else if name == "-s" || name == "--scheduler" {
+            let value =
+                word.split_once('=').map(|(_, value)| value.to_owned()).or_else(|| left.next()).unwrap_or_default();
+            kept.push("-s".to_owned());
+            kept.push(known_scheduler(&value, place, imported));
+        } else {
+            kept.push(word);
+        }
+    }
+    *words = kept;
+}
+
+pub(super) fn known_scheduler(name: &str, place: impl std::fmt::Display, imported: &mut Imported) -> String {
+    if SCHEDULERS.iter().any(|(known, _)| *known == name) {
+        return name.to_owned();
+    }
+    let (instead, why) = instead_of(name);
+    imported.note(place, format_args!("scheduler {name}: {instead} stands here; {why}"));
+    instead.to_owned()
+}
+
+/// With -m as it is forwarded here, and local addresses where they are needed.
+fn forwarded(edit: RuleChange, forwarding: &Forwarding) -> RuleChange {
+    match edit {
+        RuleChange::AddBackend { service, backend, mut options } => {
+            if options.forward == Some(ForwardingMethod::Nat) {
+                options.forward = Some(forwarding.masquerade);
+            }
+            options.local = forwarding.local_for(backend.ip());
+            RuleChange::AddBackend { service, backend, options }
+        }
+        other => other,
+    }
+}
+
+/// A file has no services that are not in force.
+pub(super) fn leave_out_incomplete(imported: &mut Imported) {
+    let services = std::mem::take(&mut imported.rules.services);
+    for service in services {
+        let lacks = match service.lacks() {
+            Some("a local address") => Some("FullNAT and tunnels need local addresses: add --local ADDRESS-ADDRESS"),
+            Some(_) if service.forward.is_none() => None,
+            other => other,
+        };
+        match lacks {
+            Some(lacks) => {
+                imported.note(crate::settings::ServiceText(service.key), format_args!("is left out: {lacks}"));
+            }
+            None => imported.rules.services.push(service),
+        }
+    }
+}

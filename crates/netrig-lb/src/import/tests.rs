@@ -1,0 +1,197 @@
+#![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+
+use proptest::prelude::*;
+
+use super::tree::Files;
+use super::{Imported, keepalived, lines, play};
+use crate::ipvs::Forwarding;
+use crate::message::ForwardingMethod;
+use crate::names::NameResolution;
+
+fn nat() -> Forwarding {
+    crate::ipvs::stand::forwarding(false)
+}
+
+fn conf(text: &str) -> Imported {
+    keepalived(text, &nat(), &mut Files::none()).unwrap()
+}
+
+#[test]
+fn what_ipvsadm_saved_becomes_a_file() {
+    let saved = "\
+-A -t 192.0.2.1:80 -s wrr -p 300 -M 255.255.255.0
+-a -t 192.0.2.1:80 -r 10.0.0.1:8080 -m -w 3 -x 1000 -y 500
+-a -t 192.0.2.1:80 -r 10.0.0.2:8080 -m -w 1
+-A -u 192.0.2.1:53 -s sh -b sh-fallback,sh-port
+-a -u 192.0.2.1:53 -r 10.0.0.3:53 -g -w 1
+-A -t [2001:db8::1]:443 -s nq
+-a -t [2001:db8::1]:443 -r [2001:db8:1::1]:443 -i -w 1 --tun-type gue --tun-port 6080 --tun-nocsum
+-A -f 7 -s rr
+-a -f 7 -r 10.0.0.4:0 -m -w 1
+-A -t 192.0.2.2:25 -s mh -b mh-port
+";
+    let read = |forwarding: &Forwarding| lines::read(saved, forwarding, NameResolution::Numbers).unwrap();
+    insta::assert_snapshot!(read(&nat()).text("saved").unwrap());
+    let full = read(&crate::ipvs::stand::forwarding(true));
+    let first = &full.rules.services[0];
+    assert_eq!((first.forward, first.local.len()), (Some(ForwardingMethod::FullNat), 2));
+    let wrong = lines::read("-A -t 192.0.2.1:80\n-A -t nonsense", &nat(), NameResolution::Numbers).unwrap_err();
+    assert!(wrong.to_string().starts_with("line 2: "), "{wrong}");
+}
+
+const WEB: &str = r#"
+! Two web servers and a mail server, with VRRP.
+$VIP=192.0.2.10
+global_defs {
+    router_id lb1
+    lvs_timeouts tcp 7200 tcpfin 30
+    lvs_sync_daemon eth1
+}
+vrrp_instance VI_1 {
+    interface eth0
+    virtual_ipaddress {
+        192.0.2.10/24
+    }
+}
+virtual_server $VIP 80 {
+    delay_loop 6
+    lb_algo wrr
+    lb_kind NAT
+    persistence_timeout 50
+    protocol TCP
+    quorum 2
+    hysteresis 1
+    quorum_down "/usr/local/bin/down all"
+    sorry_server 10.0.0.99 8080
+    real_server 10.0.0.1 8080 {
+        weight 3
+        inhibit_on_failure
+        HTTP_GET {
+            url {
+                path "/health?full=1"
+                status_code 200 204-206
+            }
+            connect_timeout 3
+            retry 2     # twice
+            delay_before_retry 1
+        }
+    }
+    real_server 10.0.0.2 8080 {
+        weight 2
+        HTTP_GET {
+            url { path "/health?full=1"
+                  status_code 200 204-206 }
+            connect_timeout 3
+            connect_port 9000
+            retry 2
+        }
+    }
+}
+virtual_server_group mail {
+    192.0.2.20-22 25
+    fwmark 9
+}
+virtual_server group mail {
+    lvs_sched sed
+    lvs_method DR
+    real_server 10.0.0.5 25 {
+        SMTP_CHECK { host { connect_ip 10.1.0.5 } }
+        notify_up "/bin/true"
+    }
+    real_server 10.0.0.6 25
+    {
+        MISC_CHECK {
+            misc_path "/usr/lib/check -H 10.0.0.6"
+        }
+    }
+}
+virtual_server fwmark 3 {
+}
+"#;
+
+#[test]
+fn virtual_servers_become_services_with_their_checks() {
+    insta::assert_snapshot!(conf(WEB).text("keepalived.conf").unwrap());
+}
+
+#[test]
+fn dpvss_keywords_are_known() {
+    let text = "
+local_address_group laddr_g1 {
+    192.168.100.200 dpdk0
+    192.168.100.201 dpdk0
+}
+virtual_server_group 192.168.100.254-80 {
+    192.168.100.254 80
+}
+virtual_server group 192.168.100.254-80 {
+    delay_loop 3
+    lb_algo conhash
+    hash_target sip
+    lb_kind FNAT
+    protocol TCP
+    syn_proxy
+    establish_timeout 600
+    expire_quiescent_conn
+    laddr_group_name laddr_g1
+    real_server 192.168.100.2 80 {
+        weight 100
+        uthreshold 5000
+        TCP_CHECK {
+            retry 2
+            connect_timeout 3
+            connect_port 80
+        }
+    }
+}
+";
+    insta::assert_snapshot!(conf(text).text("keepalived.conf").unwrap());
+}
+
+#[test]
+fn files_are_included_and_mistakes_are_told_with_their_line() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("conf.d")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let server = |port: u16| format!("virtual_server 192.0.2.1 {port} {{\n real_server 10.0.0.1 {port} {{ }}\n}}\n");
+    write("conf.d/b.conf", &(server(81) + "include ../c.conf\n"));
+    write("conf.d/a.conf", &server(80));
+    write("c.conf", &server(82));
+    write("loop.conf", "include loop.conf\n");
+    let read = |text: &str| keepalived(text, &nat(), &mut Files::below(folder.path()));
+    let ports = |imported: Imported| {
+        imported.rules.services.iter().map(|service| service.key.address.port()).collect::<Vec<_>>()
+    };
+    assert_eq!(ports(read("include conf.d/*.conf\n").unwrap()), [80, 81, 82]);
+    for (text, said) in [
+        ("include nothing.conf", "nothing.conf"),
+        ("include loop.conf", "deep"),
+        ("virtual_server 192.0.2.1 80 {\n", "not closed that was opened at line 1"),
+        ("a\n}\n", "line 2: a brace closes nothing"),
+        ("{\n", "line 1: a brace belongs to nothing"),
+    ] {
+        let error = format!("{:#}", read(text).map(|_| ()).unwrap_err());
+        assert!(error.contains(said), "{text}: {error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_is_too_much(text in "[ -~\n]{0,200}") {
+        play(&text);
+    }
+
+    #[test]
+    fn no_configuration_is_too_much(
+        changes in prop::collection::vec((0..WEB.len(), prop::sample::select(vec!["{", "}", "\"", "$", "-", "9999999999", "\n", "é", ""])), 0..8),
+    ) {
+        let mut text = WEB.to_owned();
+        for (at, with) in changes {
+            if at < text.len() && text.is_char_boundary(at) {
+                let end = (at + 1..=text.len()).find(|end| text.is_char_boundary(*end)).unwrap_or(text.len());
+                text.replace_range(at..end, with);
+            }
+        }
+        play(&text);
+    }
+}
