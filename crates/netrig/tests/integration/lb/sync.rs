@@ -383,7 +383,7 @@ impl SyncLab {
         let is = || {
             let learned = self.learned();
             let has = |prefix: &&str| learned.contains(*prefix);
-            (these.iter().all(has) && !none.iter().any(|prefix| has(prefix))).then_some(())
+            (these.iter().all(has) && !none.iter().any(has)).then_some(())
         };
         assert!(until(TIMEOUT, is).is_some(), "{these:?} and not {none:?} in {}", self.learned());
     }
