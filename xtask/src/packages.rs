@@ -187,17 +187,6 @@ const HAPROXY: Dependency = Dependency {
     fedora: &["haproxy"],
 };
 
-/// ipvsadm fails without the kernel's IPVS even where it is only asked for its version.
-fn starts_with(program: &str, argument: &str) -> bool {
-    Command::new(program)
-        .arg(argument)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok()
-}
-
 /// Whatever comes of it: ipvsadm fails without the kernel's IPVS even where it is only asked for its version.
 fn starts(program: &str, arguments: &[&str]) -> bool {
     let mut command = Command::new(program);
