@@ -48,7 +48,7 @@ pub const BUILD: &[Dependency] = &[
 /// For the static binary.
 pub const MUSL: &[Dependency] = &[Dependency {
     what: "musl-gcc, for a binary that needs no library",
-    is_there: || starts("musl-gcc"),
+    is_there: || starts("musl-gcc", &[]),
     debian: &["musl-tools"],
     fedora: &["musl-gcc"],
 }];
@@ -70,7 +70,7 @@ pub const TESTS: &[Dependency] = &[
     Dependency {
         what: "wrk, which asks nginx through the balancer in tests",
         // It has no option that ends well without a server.
-        is_there: || starts("wrk"),
+        is_there: || starts("wrk", &[]),
         debian: &["wrk"],
         fedora: &["wrk"],
     },
@@ -111,7 +111,7 @@ pub const TESTS: &[Dependency] = &[
     Dependency {
         what: "keepalived and ipvsadm, which drive the balancer in tests",
         is_there: || {
-            let works = |programs: [&str; 2]| programs.iter().any(|program| starts_with(program, "--version"));
+            let works = |programs: [&str; 2]| programs.iter().any(|program| starts(program, &["--version"]));
             works(["keepalived", "/usr/sbin/keepalived"]) && works(["ipvsadm", "/usr/sbin/ipvsadm"])
         },
         debian: &["keepalived", "ipvsadm"],
@@ -187,19 +187,10 @@ const HAPROXY: Dependency = Dependency {
     fedora: &["haproxy"],
 };
 
-/// ipvsadm fails without the kernel's IPVS even where it is only asked for its version.
-fn starts_with(program: &str, argument: &str) -> bool {
-    Command::new(program)
-        .arg(argument)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok()
-}
-
-fn starts(program: &str) -> bool {
-    Command::new(program).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+/// Whatever comes of it: ipvsadm fails without the kernel's IPVS even where it is only asked for its version.
+fn starts(program: &str, arguments: &[&str]) -> bool {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
 /// Whether the C compiler that the environment's `variable` names, or else `compiler`, takes a program.

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::Imported;
-use super::tree::{Block, Place};
+use super::tree::{Block, SourceLine};
 use crate::health::check::{
     BackendCheck, Check, Destination, DnsQuestion, Exchange, HttpRequest, Probe, ProgramCall, RECORD_TYPES,
 };
@@ -216,6 +216,6 @@ fn code(word: &str) -> Option<(u16, u16)> {
 }
 
 /// Says that servers of a service are checked in different ways.
-pub(super) fn differs(place: &Place, imported: &mut Imported) {
+pub(super) fn differs(place: &SourceLine, imported: &mut Imported) {
     imported.note(place, "its check is another one than the first server's, which is the service's here");
 }

@@ -3,14 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::Imported;
-use super::tree::{Block, Place};
+use super::tree::{Block, SourceLine};
 use crate::settings::Addresses;
 
 /// Services of one group at most, and local addresses.
 const MOST: usize = 65_535;
 
 /// What a virtual server, or a group of them, listens on.
-pub(super) fn addresses(words: &[String], place: &Place, imported: &mut Imported) -> Vec<SocketAddr> {
+pub(super) fn addresses(words: &[String], place: &SourceLine, imported: &mut Imported) -> Vec<SocketAddr> {
     let (Some(address), Some(port)) = (words.first(), words.get(1)) else {
         imported.note(place, format_args!("'{}' has no port: name each port", words.join(" ")));
         return Vec::new();

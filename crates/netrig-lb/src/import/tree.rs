@@ -17,12 +17,12 @@ const INCLUDES: [&str; 6] = ["include", "includer", "includem", "includew", "inc
 
 /// Where a line stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SourceLine {
     file: Option<String>,
     line: usize,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for SourceLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.file {
             Some(file) => write!(f, "{file} line {}", self.line),
@@ -35,7 +35,7 @@ impl std::fmt::Display for Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Block {
     pub(super) words: Vec<String>,
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     pub(super) within: Vec<Block>,
 }
 
@@ -205,7 +205,7 @@ impl Reading<'_> {
         }
         let mut lines = text.lines().enumerate();
         while let Some((at, line)) = lines.next() {
-            let place = Place { file: file.map(str::to_owned), line: at + 1 };
+            let place = SourceLine { file: file.map(str::to_owned), line: at + 1 };
             let mut line = line.to_owned();
             while line.ends_with('\\') {
                 line.pop();
@@ -271,7 +271,7 @@ impl Reading<'_> {
         out
     }
 
-    fn line(&mut self, found: Vec<Word>, place: &Place) -> anyhow::Result<()> {
+    fn line(&mut self, found: Vec<Word>, place: &SourceLine) -> anyhow::Result<()> {
         self.words += found.len();
         if self.words > MOST_WORDS {
             bail!("{place}: more than {MOST_WORDS} words");
@@ -291,14 +291,14 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn add(&mut self, words: Vec<String>, place: &Place) {
+    fn add(&mut self, words: Vec<String>, place: &SourceLine) {
         if let (false, Some(last)) = (words.is_empty(), self.open.last_mut()) {
             last.push(Block { words, place: place.clone(), within: Vec::new() });
         }
     }
 
     /// A brace on a line of its own belongs to the line before.
-    fn begin(&mut self, words: Vec<String>, place: &Place) -> anyhow::Result<()> {
+    fn begin(&mut self, words: Vec<String>, place: &SourceLine) -> anyhow::Result<()> {
         if self.open.len() > DEEPEST {
             bail!("{place}: blocks are more than {DEEPEST} deep");
         }
@@ -311,7 +311,7 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn end(&mut self, place: &Place) -> anyhow::Result<()> {
+    fn end(&mut self, place: &SourceLine) -> anyhow::Result<()> {
         let within = match self.open.len() {
             0 | 1 => bail!("{place}: a brace closes nothing"),
             _ => self.open.pop().unwrap_or_default(),

@@ -8,7 +8,7 @@ use rig_service::AskError;
 use tracing::{info, warn};
 
 use super::family::{self, Errno, Forwarding, command};
-use super::kept::Kept;
+use super::kept::AppliedRules;
 use super::netlink::{ACK, Attributes, DUMP, MULTI, Message, REQUEST};
 use crate::ipvsadm::MAX_TIMEOUT;
 use crate::message::{BackendOptions, Reply, Request, RuleChange, ServiceOptions, Status};
@@ -26,7 +26,7 @@ const DATAGRAM: usize = 4096;
 
 #[derive(Debug)]
 struct State {
-    kept: Kept,
+    kept: AppliedRules,
     seen_last: Option<(Instant, Arc<Status>)>,
 }
 
@@ -45,7 +45,7 @@ fn away(error: &AskError) -> Errno {
 
 impl<B: Balancer> Answers<B> {
     pub(super) fn new(balancer: B, forwarding: Forwarding) -> Self {
-        Self { balancer, forwarding, state: Mutex::new(State { kept: Kept::default(), seen_last: None }) }
+        Self { balancer, forwarding, state: Mutex::new(State { kept: AppliedRules::default(), seen_last: None }) }
     }
 
     #[cfg(any(test, feature = "fuzz"))]

@@ -7,23 +7,24 @@ use std::net::SocketAddr;
 use crate::message::{BackendOptions, RuleChange, ServiceKey, ServiceOptions, Status};
 
 #[derive(Debug, Default)]
-pub(super) struct Kept {
-    services: BTreeMap<ServiceKey, KeptService>,
+pub(super) struct AppliedRules {
+    services: BTreeMap<ServiceKey, AppliedService>,
     timeouts: Option<RuleChange>,
 }
 
 #[derive(Debug, Default)]
-struct KeptService {
+struct AppliedService {
     options: ServiceOptions,
     backends: BTreeMap<SocketAddr, BackendOptions>,
 }
 
-impl Kept {
+impl AppliedRules {
     /// A change that was made.
     pub(super) fn learn(&mut self, change: &RuleChange) {
         match change {
             RuleChange::AddService { service, options } => {
-                self.services.insert(*service, KeptService { options: options.clone(), ..KeptService::default() });
+                self.services
+                    .insert(*service, AppliedService { options: options.clone(), ..AppliedService::default() });
             }
             RuleChange::EditService { service, options } => {
                 if let Some(known) = self.services.get_mut(service) {
@@ -62,7 +63,7 @@ impl Kept {
             _ => false,
         };
         let mut edits: Vec<RuleChange> = self.timeouts.iter().filter(differs).cloned().collect();
-        for (key, KeptService { options, backends }) in &self.services {
+        for (key, AppliedService { options, backends }) in &self.services {
             let there = status.services.iter().find(|service| service.open && service.key == *key);
             if there.is_none() {
                 edits.push(RuleChange::AddService { service: *key, options: options.clone() });
