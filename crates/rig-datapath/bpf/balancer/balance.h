@@ -80,18 +80,24 @@ static __noinline int forward_whole(struct xdp_md *ctx, struct packet *p, const 
 				    enum direction direction)
 {
 	const struct control *control = settings();
-	const struct service *s = service_at(c->service);
-	const struct backend *b = backend_at(c->backend);
+	const struct service *s;
+	const struct backend *b;
 	const struct address *local;
 	int reason;
 
-	if (!control || !s || !b)
+	if (!control)
 		return DROP_INTERNAL;
 	reason = decrement_ttl(ctx, p);
 	if (!reason && kind == FLOW)
 		reason = complete_flow(ctx, p, control);
-	if (reason || s->forward != TUNNEL || direction != INWARD)
+	if (reason || direction != INWARD)
 		return reason;
+	s = service_at(c->service);
+	b = backend_at(c->backend);
+	if (!s || !b)
+		return DROP_INTERNAL;
+	if (s->forward != TUNNEL)
+		return 0;
 	local = local_at(c->local);
 	return local ? encapsulate(ctx, p, local, &b->address) : DROP_INTERNAL;
 }
@@ -341,16 +347,18 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 		verdict = forward(packet, ctx, kind, entry, tick);
 		if (verdict != UNSEEN)
 			return verdict;
-		verdict = step(ctx, packet, entry, tick);
+		if (follows(ctx, packet, entry, tick)) {
+			packet->seen = 1;
+			TRACE(reopening, REOPENED);
+			before = backend_of(entry);
+			entry = 0;
+			continue;
+		}
+		verdict = step_splice(packet, ctx, SLOT(entry), DIRECTION(entry), tick);
 		if (verdict > 0)
 			return drop(verdict);
 		if (verdict == TURNED)
 			return send_back(ctx, packet);
-		if (verdict != FOLLOWED)
-			continue;
-		TRACE(reopening, REOPENED);
-		before = backend_of(entry);
-		entry = 0;
 	}
 	return drop(DROP_INTERNAL);
 }

@@ -47,22 +47,30 @@ OF_TUPLE(int, prefetch_reply_bucket, (__u32 number, __u64 hash), (number, hash))
 	return bucket ? *(volatile __u32 *)&bucket->head : 0;
 }
 
+/* Gives a connection the nth local port of its backend; 0 without any address. */
+static __noinline int take_local(__u32 slot, __u64 nth)
+{
+	struct connection *c = connection_at(slot);
+	const struct service *s = c ? service_at(c->service) : 0;
+	struct local l;
+
+	if (!s || !local_of(s, nth, &l))
+		return 0;
+	c->local = l.address;
+	c->local_port = l.port;
+	return 1;
+}
+
 /* Gives a connection the nth local port of its backend, and inserts the entry for it: enum inserted, or -1 without any address. */
 __noinline int insert_at(__u32 slot, __u64 nth)
 {
-	struct connection *c = connection_at(slot);
-	struct service *s;
+	const struct connection *c;
 	struct tuple t = {};
-	struct local l;
 
-	if (!c)
+	if (!take_local(slot, nth))
 		return -1;
-	s = service_at(c->service);
-	if (!s || !local_of(s, nth, &l))
-		return -1;
-	c->local = l.address;
-	c->local_port = l.port;
-	if (!tuple_of(c, OUTWARD, &t))
+	c = connection_at(slot);
+	if (!c || !tuple_of(c, OUTWARD, &t))
 		return -1;
 	return insert(&t, hash_tuple(&t), slot | (__u32)OUTWARD << 31, 0);
 }

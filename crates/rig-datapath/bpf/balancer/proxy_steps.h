@@ -9,8 +9,6 @@
 
 /* In place of a verdict: the SYN proxy has to see the packet first. */
 #define UNSEEN -1
-/* And: the connection has ended, and the packet is the first one of another. */
-#define FOLLOWED -2
 
 /* Whether the SYN proxy has a part in a packet of a connection, beyond shifting its numbers. */
 static always_inline int concerns_proxy(const struct connection *c, const struct service *s, const struct packet *p,
@@ -21,20 +19,16 @@ static always_inline int concerns_proxy(const struct connection *c, const struct
 	return s->syn_proxy != PROXY_OFF && direction == INWARD && is_over(STATE(c->live), 0);
 }
 
-/* What the SYN proxy does with a packet of a connection: 0, a reason for a drop, TURNED, or FOLLOWED. A function of its own as `ask_kernel`. */
-static __noinline int step(struct xdp_md *ctx, struct packet *p, __u32 entry, __u32 tick)
+/* Whether a packet ends its connection as the first one of another. A function of its own as `ask_kernel`. */
+static __noinline int follows(struct xdp_md *ctx, struct packet *p, __u32 entry, __u32 tick)
 {
 	struct connection *c = connection_at(SLOT(entry));
-	const struct service *s = c ? service_at(c->service) : 0;
 	__u64 live;
 
-	if (!s)
-		return DROP_INTERNAL;
-	p->seen = 1;
+	if (!c || DIRECTION(entry) == OUTWARD)
+		return 0;
 	live = *(volatile __u64 *)&c->live;
-	if (DIRECTION(entry) == INWARD && replaces(p, ctx, SLOT(entry), STATE(live)) && end_connection(SLOT(entry), live, tick))
-		return FOLLOWED;
-	return is_spliced(c) ? step_splice(p, ctx, SLOT(entry), DIRECTION(entry), tick) : 0;
+	return replaces(p, ctx, SLOT(entry), STATE(live)) && end_connection(SLOT(entry), live, tick);
 }
 
 /* The SYN proxy's answer to a SYN of this service. A function of its own as `ask_kernel`. */
