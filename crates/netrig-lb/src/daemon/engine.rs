@@ -115,6 +115,7 @@ pub(super) fn raise_room(what: &str) -> Option<String> {
         ("backends", "backends"),
         ("local addresses", "local_addresses"),
         ("entries of schedules", "schedule_entries"),
+        ("prefixes", "prefixes"),
     ];
     let (_, key) = keys.iter().find(|(of, _)| *of == what)?;
     let waits = match *key {
@@ -175,6 +176,10 @@ impl Service for Engine {
             Request::Configuration => Ok(Reply::Text(self.settings().to_toml())),
             Request::Connections(filter) => {
                 list(self.balancer.handle(), filter, replies);
+                return ControlFlow::Continue(());
+            }
+            Request::Access => {
+                self.list_access(replies);
                 return ControlFlow::Continue(());
             }
             Request::Trace(traced) => self.trace(&traced).map(|trace| Reply::Trace(Box::new(trace))),

@@ -146,7 +146,7 @@ pub(super) fn list(balancer: BalancerHandle, filter: Filter, to: Replies<Reply>)
     let _unanswered = std::thread::Builder::new().name("list".into()).spawn(work);
 }
 
-fn key(protocol: datapath::Protocol, address: SocketAddr) -> ServiceKey {
+pub(super) fn key(protocol: datapath::Protocol, address: SocketAddr) -> ServiceKey {
     let protocol = match protocol {
         datapath::Protocol::Tcp => Protocol::Tcp,
         datapath::Protocol::Udp => Protocol::Udp,

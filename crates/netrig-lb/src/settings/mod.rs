@@ -6,6 +6,7 @@
 //! commands --Rules::edit--> Rules --config--> the datapath;  Settings --write--> text
 //! ```
 
+mod access;
 mod changes;
 mod check;
 mod file;
@@ -24,6 +25,7 @@ use std::num::NonZeroU32;
 use rig_datapath::balancer::{QUEUE_PACKETS, Sizes};
 use rig_sys::cpu::CpuSet;
 
+pub use access::{Access, PrefixChange, PrefixFile, PrefixFileError, PrefixList, parse_prefix};
 pub use changes::changes;
 pub use rules::{
     Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, REUSES, Rules, SCHEDULERS, Service, ServiceText,

@@ -4,6 +4,7 @@
 #define BALANCER_BALANCE_H
 
 #include "create.h"
+#include "access.h"
 #include "proxy_steps.h"
 #include "too_big.h"
 #include "tunnel.h"
@@ -266,12 +267,17 @@ static always_inline int begin(struct xdp_md *ctx, struct packet *p, enum kind k
 		number = service_for(&p->tuple);
 	if (!number)
 		return leave_unmatched(ctx, p, PASS_NO_SERVICE, tick);
-	if (p->proxied && may_begin(p, number))
-		return answer(ctx, p, number, tick);
 	if (!p->opens)
 		p->cookie = cookie_for(p, ctx, number);
 	if (!p->cookie && !may_begin(p, number))
 		return leave_stray(ctx, p, tick);
+	made = refusal_by_list(p, number);
+	if (made) {
+		TRACE(service, number);
+		return refuse(number, made);
+	}
+	if (p->proxied)
+		return answer(ctx, p, number, tick);
 	TRACE(service, number);
 	/* Once more, which costs less than to keep it: the stack is full. */
 	hash = hash_tuple(&p->tuple);

@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 
 use rig_datapath::balancer::replay::Packet;
 use rig_datapath::balancer::{
-    Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, PortReuse, Protocol, Scheduler, Service, Sizes,
-    SynProxy, Timeouts,
+    AccessLists, Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, PortReuse, Protocol, Scheduler, Service,
+    Sizes, SynProxy, Timeouts,
 };
 use rig_wire::checksum;
 use rig_wire::ethernet::{Ethernet, HEADER, Mac, TAG};
@@ -35,7 +35,7 @@ const SERVICE: u16 = 80;
 const FIRST_LOCAL_PORT: u16 = 1024;
 
 pub fn sizes() -> Sizes {
-    Sizes { connections: 1 << 18, services: 64, backends: 64, local_addresses: 64, list_entries: 1 << 16 }
+    Sizes { connections: 1 << 18, services: 64, backends: 64, local_addresses: 64, list_entries: 1 << 16, prefixes: 64 }
 }
 
 fn host(number: u8, ipv6: bool) -> IpAddr {
@@ -83,6 +83,7 @@ pub fn config() -> Config {
                         (PROXIED, Protocol::Tcp) => SynProxy::Always,
                         _ => SynProxy::Off,
                     },
+                    access: AccessLists::default(),
                 });
             }
         }

@@ -1,5 +1,6 @@
 //! The balancer's programs on packets, without traffic: each branch, packet in, verdict and every byte out.
 
+mod access;
 mod cases;
 mod changes;
 mod differential;
@@ -25,11 +26,12 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
 use rig_datapath::balancer::{
-    Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, SynProxy, Timeouts,
+    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes,
+    SynProxy, Timeouts,
 };
 
 pub fn small() -> Sizes {
-    Sizes { connections: 64, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16 }
+    Sizes { connections: 64, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16, prefixes: 64 }
 }
 
 pub fn backend(address: &str, weight: u32) -> Backend {
@@ -55,6 +57,7 @@ pub fn service(address: &str, forward: ForwardingMethod, backends: &[Backend]) -
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
+        access: AccessLists::default(),
     }
 }
 
