@@ -25,7 +25,8 @@ use super::stands_between;
 pub(crate) struct Balancer;
 
 /// The smallest tables that there can be.
-const SMALL: Sizes = Sizes { connections: 64, services: 1, backends: 1, local_addresses: 1, list_entries: 1, prefixes: 1 };
+const SMALL: Sizes =
+    Sizes { connections: 64, services: 1, backends: 1, local_addresses: 1, list_entries: 1, prefixes: 1 };
 
 impl Datapath for Balancer {
     fn name(&self) -> &'static str {

@@ -154,3 +154,20 @@ fn a_hundred_thousand_prefixes_come_into_force() {
     assert_eq!(lab.dropped(&syn("11.0.0.2:5000")), Drop::Denied);
     lab.sent(&syn("10.0.0.60:5000"));
 }
+
+/// A service that goes keeps what it refuses as long as it is there, and another one in its place has its own.
+#[test]
+fn lists_go_with_their_service() {
+    let denied = lists(&[], &["10.0.0.60/32"]);
+    let Some(mut lab) = Lab::new(small(), &config(&[plan(denied.clone())])) else { return };
+    assert_eq!(lab.dropped(&syn("10.0.0.60:5000")), Drop::Denied);
+    let routed =
+        Service { forward: ForwardingMethod::Route, backends: vec![backend("10.0.0.10:80", 1)], ..plan(denied) };
+    lab.balancer.apply(&config(std::slice::from_ref(&routed))).unwrap();
+    assert_eq!(lab.dropped(&syn("10.0.0.60:5000")), Drop::Denied);
+    assert_eq!(hits(&lab).len(), 1);
+    lab.balancer.apply(&config(&[Service { access: AccessLists::default(), ..routed }])).unwrap();
+    lab.sent(&syn("10.0.0.60:5000"));
+    lab.balancer.apply(&config(&[])).unwrap();
+    assert_eq!(hits(&lab), []);
+}
