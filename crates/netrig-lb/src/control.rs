@@ -232,9 +232,9 @@ fn access(
         let mut entries = client::access(name)?;
         entries.retain(|entry| service.is_none() || entry.service == service);
         if json {
-            print_json(&entries)?
+            print_json(&entries)?;
         } else {
-            print(&access_text::write(&entries))?
+            print(&access_text::write(&entries))?;
         }
         return Ok(Exit::Done);
     };
