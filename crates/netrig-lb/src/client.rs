@@ -8,7 +8,7 @@ use rig_service::{AskError, Client};
 
 use super::daemon::keep::Pins;
 use super::instance::{Name, files};
-use super::message::{ConnectionEntry, Filter, Reply, Request, Status};
+use super::message::{AccessEntry, ConnectionEntry, Filter, Reply, Request, Status};
 
 /// The balancer of this name.
 pub fn client(name: &Name) -> Client {
@@ -42,6 +42,20 @@ pub fn status(name: &Name) -> Result<Status, Failure> {
 /// An answer that is none to what was asked.
 pub(crate) fn foreign(name: &Name) -> AskError {
     client(name).foreign("an answer to something else")
+}
+
+/// The lists of who may begin connections.
+pub fn access(name: &Name) -> Result<Vec<AccessEntry>, AskError> {
+    let mut entries = Vec::new();
+    let listed = client(name).stream(&Request::Access, |reply| {
+        let Reply::Access(batch) = reply else { return ControlFlow::Break(foreign(name)) };
+        entries.extend(batch);
+        ControlFlow::Continue(())
+    })?;
+    match listed {
+        ControlFlow::Continue(()) => Ok(entries),
+        ControlFlow::Break(foreign) => Err(foreign),
+    }
 }
 
 /// Gives `with` the connections that `filter` lets through, a batch at a time; it ends the listing by an error.

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use anyhow::{Context, anyhow};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
+use ipnet::IpNet;
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::{note, print};
 use rig_service::AskError;
@@ -18,14 +19,15 @@ use rig_stats::units::{PerSecond, Span, counted};
 use rig_sys::netlink::Netlink;
 use rig_sys::socket::{NamedAddress, parse_address};
 
+use super::access_text;
 use super::capacity::{CapacityNeed, Load};
 use super::client::{self, ask};
 use super::daemon::keep::{remove_all, taken};
 use super::daemon::{self, Overlay, Run};
 use super::instance::{Name, files};
-use super::message::{Protocol, Reply, Request, ServiceKey};
-use super::settings::{Completeness, Device, Settings, Workers};
-use super::views::NameOption;
+use super::message::{Protocol, Reply, Request, RuleChange, ServiceKey};
+use super::settings::{Completeness, Device, Settings, Workers, parse_prefix};
+use super::views::{NameOption, print_json};
 
 #[derive(Debug, Subcommand)]
 pub enum Control {
@@ -89,6 +91,30 @@ pub enum Control {
         #[command(flatten)]
         which: NameOption,
     },
+    /// Who may begin connections: lists prefixes with their hits, or adds or removes some
+    ///
+    /// The longest prefix decides that a client's address is in, of the service's lists and of those for all services; with an allow
+    /// list, who is in none may not. What is established goes on. A reload restores what the file says; `netrig lb save` writes this.
+    #[command(
+        after_help = "Examples:\n  netrig lb access\n  netrig lb access deny 198.51.100.0/24 2001:db8:bad::/48\n  \
+                      netrig lb access remove 198.51.100.0/24\n  netrig lb access allow 10.0.0.0/8 --service 192.0.2.1:80"
+    )]
+    Access {
+        #[command(flatten)]
+        which: NameOption,
+        /// What to do with the prefixes [default: list those there are]
+        #[arg(requires = "prefixes")]
+        change: Option<AccessChange>,
+        /// IPv4 or IPv6, as 198.51.100.0/24, or an address
+        #[arg(value_name = "PREFIX", value_parser = parse_prefix)]
+        prefixes: Vec<IpNet>,
+        /// In the lists of this service, not in those for all: 'tcp 192.0.2.1:80'; tcp by default
+        #[arg(long, value_name = "SERVICE")]
+        service: Option<String>,
+        /// Print the list as JSON: `service`, `prefix`, `allows` and `packets` of each
+        #[arg(long, conflicts_with = "change")]
+        json: bool,
+    },
     /// End the control plane; without --persist the balancer ends with it
     #[command(
         after_help = "Examples:\n  netrig lb stop --detach          the balancer too, where it persists\n  netrig lb stop --drain 30s       after its packets have gone to others"
@@ -111,6 +137,13 @@ pub enum Control {
         /// The file to write [default: standard output]
         file: Option<PathBuf>,
     },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum AccessChange {
+    Allow,
+    Deny,
+    Remove,
 }
 
 #[derive(Debug, Args)]
@@ -187,6 +220,10 @@ pub fn execute(control: Control) -> Result<Exit, Failure> {
             drain.map(|drain| drained(&name, drain.0)).transpose()?;
             stop(&name, detach)
         }
+        Control::Access { which, change, prefixes, service, json } => {
+            let service = service_of(&service.into_iter().collect::<Vec<_>>())?;
+            access(&which.chosen()?, change, &prefixes, service, json)
+        }
         Control::Save { which, file } => save(&which.chosen()?, file.as_deref()),
     }
 }
@@ -207,6 +244,34 @@ fn service_of(words: &[String]) -> Result<Option<ServiceKey>, Failure> {
     };
     let address = address.parse().map_err(|_| wrong())?;
     Ok(Some(ServiceKey { protocol, address }))
+}
+
+fn access(
+    name: &Name,
+    change: Option<AccessChange>,
+    prefixes: &[IpNet],
+    service: Option<ServiceKey>,
+    json: bool,
+) -> Result<Exit, Failure> {
+    let Some(change) = change else {
+        let mut entries = client::access(name)?;
+        entries.retain(|entry| service.is_none() || entry.service == service);
+        if json {
+            print_json(&entries)?;
+        } else {
+            print(&access_text::write(&entries))?;
+        }
+        return Ok(Exit::Done);
+    };
+    let change = |prefix: &IpNet| {
+        let prefix = *prefix;
+        match change {
+            AccessChange::Allow => RuleChange::Allow { service, prefix },
+            AccessChange::Deny => RuleChange::Deny { service, prefix },
+            AccessChange::Remove => RuleChange::RemovePrefix { service, prefix },
+        }
+    };
+    done(ask(name, &Request::Edits(prefixes.iter().map(change).collect()))?)
 }
 
 fn done(reply: Reply) -> Result<Exit, Failure> {

@@ -12,6 +12,7 @@
 
 #![forbid(unsafe_code)]
 
+mod access_text;
 mod bgp;
 mod capacity;
 pub mod client;

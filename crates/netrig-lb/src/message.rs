@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ipnet::IpNet;
 pub use rig_cli::packet::{Flow, PacketOut, Protocol};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ pub enum Request {
     Flush { service: Option<ServiceKey>, backend: Option<SocketAddr> },
     /// The configuration in force as a file. Answered by [`Reply::Text`].
     Configuration,
+    /// The lists of who may begin connections. Answered by a [`Reply::Access`] for each batch.
+    Access,
     /// What would happen to a packet; nothing changes by it. Answered by [`Reply::Trace`].
     Trace(TraceRequest),
     /// The balancer says that it is not to be sent packets, and goes on with those that come. Answered by [`Reply::Done`].
@@ -49,6 +52,18 @@ pub enum Reply {
     Count(u64),
     Text(String),
     Trace(Box<Trace>),
+    Access(Vec<AccessEntry>),
+}
+
+/// A prefix of a list, and how many first packets it has decided on since it came into force, or since this control plane began.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessEntry {
+    /// `None`: of all services.
+    pub service: Option<ServiceKey>,
+    /// `None`: those that are in no prefix, which an allow list refuses, IPv4 and IPv6.
+    pub prefix: Option<String>,
+    pub allows: bool,
+    pub packets: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -100,6 +115,20 @@ pub enum RuleChange {
         tcp: u32,
         tcp_fin: u32,
         udp: u32,
+    },
+    /// A prefix into the list of who may begin connections of a service, or without one of any; into the one of who may not; out of
+    /// either.
+    Allow {
+        service: Option<ServiceKey>,
+        prefix: IpNet,
+    },
+    Deny {
+        service: Option<ServiceKey>,
+        prefix: IpNet,
+    },
+    RemovePrefix {
+        service: Option<ServiceKey>,
+        prefix: IpNet,
     },
     Clear,
 }

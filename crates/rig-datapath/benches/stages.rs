@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use rig_datapath::balancer::stages::{self, Flows, ProcessingStage};
 use rig_datapath::balancer::{
-    Backend, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, SynProxy,
-    Timeouts,
+    AccessLists, Backend, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service,
+    Sizes, SynProxy, Timeouts,
 };
 use rig_datapath::test_run::Verdict;
 use rig_sys::netlink::Netlink;
@@ -89,6 +89,7 @@ fn main() {
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
+        access: AccessLists::default(),
     };
     let services = vec![
         service("10.0.0.200:80", Scheduler::RoundRobin, backends(4)),

@@ -25,8 +25,15 @@ use super::stands_between;
 pub(crate) struct Balancer;
 
 /// The smallest tables that there can be.
-const SMALL: Sizes =
-    Sizes { connections: 64, services: 1, backends: 1, local_addresses: 1, list_entries: 1, ports: PortShare::WHOLE };
+const SMALL: Sizes = Sizes {
+    connections: 64,
+    services: 1,
+    backends: 1,
+    local_addresses: 1,
+    list_entries: 1,
+    prefixes: 1,
+    ports: PortShare::WHOLE,
+};
 
 impl Datapath for Balancer {
     fn name(&self) -> &'static str {

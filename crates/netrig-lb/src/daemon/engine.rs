@@ -131,6 +131,7 @@ pub(super) fn raise_room(what: &str) -> Option<String> {
         ("backends", "backends"),
         ("local addresses", "local_addresses"),
         ("entries of schedules", "schedule_entries"),
+        ("prefixes", "prefixes"),
     ];
     let (_, key) = keys.iter().find(|(of, _)| *of == what)?;
     let waits = match *key {
@@ -197,6 +198,10 @@ impl Service for Engine {
             Request::Announce => Ok(Reply::Done(self.set_withdrawn(false))),
             Request::Busy { within_ms } => {
                 count_busy(self.balancer.handle(), Duration::from_millis(within_ms), replies);
+                return ControlFlow::Continue(());
+            }
+            Request::Access => {
+                self.list_access(replies);
                 return ControlFlow::Continue(());
             }
             Request::Trace(traced) => self.trace(&traced).map(|trace| Reply::Trace(Box::new(trace))),

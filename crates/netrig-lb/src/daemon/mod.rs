@@ -4,6 +4,7 @@
 //! lock ─ bpf file system ─ tables (new or resumed) ─ rules ─ attach ─ rig_service::serve, Engine ─ detach or leave
 //! ```
 
+mod access;
 mod advice;
 mod announce;
 mod counts;
@@ -99,7 +100,8 @@ impl Start {
         };
         differs("connections", self.sizes.connections != new.sizes.connections);
         let room = |start: &Self| {
-            (start.sizes.services, start.sizes.backends, start.sizes.local_addresses, start.sizes.list_entries)
+            let sizes = &start.sizes;
+            (sizes.services, sizes.backends, sizes.local_addresses, sizes.list_entries, sizes.prefixes)
         };
         differs("[room]", room(self) != room(new));
         differs("workers", self.workers != new.workers);

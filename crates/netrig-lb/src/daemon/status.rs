@@ -168,7 +168,7 @@ pub(super) fn count_busy(balancer: BalancerHandle, within: Duration, to: Replies
     let _unanswered = std::thread::Builder::new().name("count".into()).spawn(work);
 }
 
-fn key(protocol: datapath::Protocol, address: SocketAddr) -> ServiceKey {
+pub(super) fn key(protocol: datapath::Protocol, address: SocketAddr) -> ServiceKey {
     let protocol = match protocol {
         datapath::Protocol::Tcp => Protocol::Tcp,
         datapath::Protocol::Udp => Protocol::Udp,

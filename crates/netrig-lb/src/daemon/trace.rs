@@ -216,6 +216,7 @@ mod tests {
             verdict: Verdict::Transmit,
             drop: None,
             pass: None,
+            prefix: None,
             tunnel_from: None,
             interface: None,
             mtu: None,

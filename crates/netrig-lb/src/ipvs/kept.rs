@@ -49,7 +49,12 @@ impl AppliedRules {
             }
             RuleChange::Timeouts { .. } => self.timeouts = Some(change.clone()),
             RuleChange::Clear => self.services.clear(),
-            RuleChange::AddLocal { .. } | RuleChange::DeleteLocal { .. } => {}
+            // What no program of IPVS says.
+            RuleChange::AddLocal { .. }
+            | RuleChange::DeleteLocal { .. }
+            | RuleChange::Allow { .. }
+            | RuleChange::Deny { .. }
+            | RuleChange::RemovePrefix { .. } => {}
         }
     }
 

@@ -50,6 +50,7 @@ pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
         let count = counted(new.others_local.len(), "local address", "local addresses");
         said.push(format!("connections of {count} that other balancers give out are taken over"));
     }
+    said.extend(new.access.changes_since(&old.access));
     if old.service_limit != new.service_limit {
         let limit = new.service_limit.map_or("as by default".to_owned(), |limit| limit.to_string());
         said.push(format!("limit of connections of services without their own is now {limit}"));
@@ -111,6 +112,7 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
     if old.syn_proxy() != new.syn_proxy() {
         said.push(format!("syn_proxy is now {}", syn_proxy_name(new.syn_proxy())));
     }
+    said.extend(new.access.changes_since(&old.access));
     if old.timeouts != new.timeouts {
         let (before, now) = (old.timeouts.over(defaults.0), new.timeouts.over(defaults.1));
         said.push(format!("timeouts: {}", timeouts(&before, &now)));

@@ -2,6 +2,7 @@
 //! [`super::Settings`].
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use rig_cli::forms::{OneOrMany, TextOrTable};
 use rig_stats::units::Span;
@@ -22,9 +23,13 @@ pub(super) struct File {
     pub metrics: Option<Spanned<String>>,
     /// 0: none.
     pub service_limit: Option<u32>,
-    pub syn_proxy_secret: Option<std::path::PathBuf>,
     pub sync: Option<Spanned<SyncFile>>,
     pub bgp: Option<Spanned<BgpFile>>,
+    pub syn_proxy_secret: Option<PathBuf>,
+    pub allow: Option<Spanned<OneOrMany<String>>>,
+    pub deny: Option<Spanned<OneOrMany<String>>>,
+    pub allow_file: Option<Spanned<PathBuf>>,
+    pub deny_file: Option<Spanned<PathBuf>>,
     #[serde(default)]
     pub policy: PolicyFile,
     #[serde(default)]
@@ -58,6 +63,7 @@ pub(super) struct RoomFile {
     pub backends: Option<u32>,
     pub local_addresses: Option<u32>,
     pub schedule_entries: Option<u32>,
+    pub prefixes: Option<u32>,
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -119,6 +125,10 @@ pub(super) struct ServiceFile {
     pub reuse: Option<Spanned<String>>,
     pub check: Option<Spanned<CheckFile>>,
     pub syn_proxy: Option<Spanned<String>>,
+    pub allow: Option<Spanned<OneOrMany<String>>>,
+    pub deny: Option<Spanned<OneOrMany<String>>>,
+    pub allow_file: Option<Spanned<PathBuf>>,
+    pub deny_file: Option<Spanned<PathBuf>>,
     #[serde(default)]
     pub backend: Vec<Spanned<TextOrTable<BackendFile>>>,
 }

@@ -6,6 +6,7 @@
 //! commands --Rules::edit--> Rules --config--> the datapath;  Settings --write--> text
 //! ```
 
+mod access;
 mod changes;
 mod check;
 mod file;
@@ -25,6 +26,7 @@ use std::num::NonZeroU32;
 use rig_datapath::balancer::{QUEUE_PACKETS, Sizes};
 use rig_sys::cpu::CpuSet;
 
+pub use access::{Access, PrefixChange, PrefixFile, PrefixFileError, PrefixList, parse_prefix};
 pub use changes::changes;
 pub(crate) use ranges::Addresses;
 pub use rules::{

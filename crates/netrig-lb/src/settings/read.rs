@@ -4,8 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::path::PathBuf;
 
-use rig_cli::forms::TextOrTable;
+use rig_cli::forms::{OneOrMany, TextOrTable};
 use rig_cli::mistakes::FileError;
 use rig_cli::source::Source;
 use rig_datapath::balancer::{self as datapath, ExpiryPolicy, MOST_PACKETS, Policy, PortReuse, QUEUE_PACKETS, Sizes};
@@ -15,6 +16,7 @@ use rig_sys::packet_socket::PacketTap;
 use rig_sys::socket::{AddressError, parse_address};
 use toml::Spanned;
 
+use super::access::{Access, PrefixFile, PrefixList, parse_prefix};
 use super::check::{self, CheckedService};
 use super::file::{BackendFile, File, ServiceFile, TimeoutsFile, Unhandled};
 use super::ranges::{Addresses, Endpoints, RangeTooLarge};
@@ -67,6 +69,7 @@ impl Reader<'_> {
                 backends: u32::MAX,
                 local_addresses: rules::MOST,
                 list_entries: u32::MAX,
+                prefixes: u32::MAX,
                 ..start.sizes
             },
         };
@@ -85,11 +88,14 @@ impl Reader<'_> {
             strays: file.policy.strays.map_or(Policy::default().strays, NonZeroU32::new),
         };
         let (service_limit, timeouts) = (file.service_limit, self.timeouts(&file.timeouts)?);
+        let access = self.access([&file.allow, &file.deny], [&file.allow_file, &file.deny_file])?;
+        self.room_for(&access, &(0..0))?;
         let rules = Rules {
             services,
             policy,
             service_limit,
             syn_proxy_secret: file.syn_proxy_secret.clone(),
+            access,
             timeouts,
             others_local: sync.others_local,
         };
@@ -191,6 +197,7 @@ impl Reader<'_> {
             sizes.backends = said.backends.unwrap_or(sizes.backends);
             sizes.local_addresses = said.local_addresses.unwrap_or(sizes.local_addresses);
             sizes.list_entries = said.schedule_entries.unwrap_or(sizes.list_entries);
+            sizes.prefixes = said.prefixes.unwrap_or(sizes.prefixes);
         }
         sizes.validate().map_err(|error| self.error(span, error.to_string(), None))?;
         Ok(sizes)
@@ -276,6 +283,7 @@ impl Reader<'_> {
                     .1,
             ),
         };
+        let access = self.access([&service.allow, &service.deny], [&service.allow_file, &service.deny_file])?;
         let timeouts = self.timeouts(&service.timeouts)?;
         let check = self.check(service, (scheduler, forward))?;
         let mut listens = Vec::new();
@@ -318,6 +326,7 @@ impl Reader<'_> {
                     return Err(self.error(said.span(), what, Some(hint)));
                 }
                 let (local, timeouts, check) = (local.clone(), timeouts.clone(), check.clone());
+                let access = self.room_for(&access, &span)?.clone();
                 let limit = service.limit;
                 // Of a list of both, what is TCP's holds for TCP.
                 let sloppy_tcp = is_tcp(&key) && service.sloppy_tcp.as_ref().is_some_and(|said| *said.get_ref());
@@ -335,6 +344,7 @@ impl Reader<'_> {
                     reuse,
                     check,
                     syn_proxy_said,
+                    access,
                     backends,
                 };
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)
@@ -349,6 +359,41 @@ impl Reader<'_> {
             }
         }
         Ok(services)
+    }
+
+    /// Who may begin connections: prefixes and files of them, those that are allowed first.
+    fn access(
+        &self,
+        said: [&Option<Spanned<OneOrMany<String>>>; 2],
+        files: [&Option<Spanned<PathBuf>>; 2],
+    ) -> Result<Access> {
+        let mut lists = [PrefixList::default(), PrefixList::default()];
+        for ((list, said), file) in lists.iter_mut().zip(said).zip(files) {
+            if let Some(said) = said {
+                for (span, text) in said.get_ref().each(said.span()) {
+                    list.said.insert(parse_prefix(text).map_err(|what| self.error(span, what, None))?);
+                }
+            }
+            let read = file.as_ref().map(|file| {
+                PrefixFile::read(file.get_ref()).map_err(|error| self.error(file.span(), error.to_string(), None))
+            });
+            list.file = read.transpose()?;
+        }
+        let [allow, deny] = lists;
+        Ok(Access { allow, deny })
+    }
+
+    /// Each service has its own.
+    fn room_for<'b>(&mut self, access: &'b Access, span: &Range<usize>) -> Result<&'b Access> {
+        let lists = access.in_force();
+        let wanted = (lists.allow.len() + lists.deny.len()) as u64;
+        if wanted > u64::from(self.left.prefixes) {
+            let what =
+                format!("{wanted} more prefixes of allow and deny, and there is room for {}", self.left.prefixes);
+            return Err(self.error(span.clone(), what, Some("choose fewer, or raise [room] prefixes, up to 1048576")));
+        }
+        self.left.prefixes -= wanted as u32;
+        Ok(access)
     }
 
     /// Answers of so many services' own addresses are heard.

@@ -6,8 +6,10 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use rig_datapath::balancer::{self as datapath, ExpiryPolicy, Policy, PortReuse, Scheduler, Timeouts};
 
+use super::access::{Access, PrefixChange};
 use super::check;
 use super::syn_proxy::{self, SynProxy};
 use super::timeouts::TimeoutOverrides;
@@ -24,6 +26,8 @@ pub struct Rules {
     pub service_limit: Option<u32>,
     /// The file with the secret of the SYN proxy's cookies, where balancers share one.
     pub syn_proxy_secret: Option<PathBuf>,
+    /// Who may begin connections of any service.
+    pub access: Access,
     /// Of services without timeouts of their own, over DPVS's.
     pub timeouts: TimeoutOverrides,
     /// Local addresses that other balancers give out, whose connections are taken over.
@@ -47,6 +51,7 @@ pub struct Service {
     pub check: Option<Box<Check>>,
     /// `None`: as by default, see [`Service::syn_proxy`].
     pub syn_proxy_said: Option<SynProxy>,
+    pub access: Access,
     pub backends: Vec<Backend>,
 }
 
@@ -165,6 +170,7 @@ impl Service {
             reuse: PortReuse::default(),
             check: None,
             syn_proxy_said: None,
+            access: Access::default(),
             backends: Vec::new(),
         }
     }
@@ -208,6 +214,7 @@ impl Service {
             sloppy_tcp: self.sloppy_tcp,
             reuse: self.reuse,
             syn_proxy: self.syn_proxy().in_force(limit.map_or(room, |limit| limit.get().min(room))),
+            access: self.access.in_force(),
         })
     }
 
@@ -250,6 +257,12 @@ pub enum EditError {
     #[error("service {} forwards by {}, and one service forwards in one way: {backend} cannot have {}", ServiceText(*service),
         forward_name(*has), forward_name(*wanted))]
     Forward { service: ServiceKey, backend: SocketAddr, has: ForwardingMethod, wanted: ForwardingMethod },
+    #[error("{0} is in the list '{1}' already")]
+    PrefixExists(IpNet, &'static str),
+    #[error("{0} is in no list")]
+    NoPrefix(IpNet),
+    #[error("{} is in {}, which a command does not change", .0, .1.display())]
+    PrefixOfFile(IpNet, PathBuf),
     #[error("{0} is not a port of a destination")]
     Port(SocketAddr),
     #[error("there are {most} {what} already, and there can be no more")]
@@ -273,6 +286,9 @@ impl EditError {
             Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sh, mh",
             Self::SlowStart(_) => "choose one of wrr, wlc, sh, mh, or remove slow_start from the file",
             Self::Forward { .. } => "delete the service's other destinations first, or add a second service",
+            Self::PrefixExists(..) => "nothing has to be done, or take it out first: netrig lb access remove",
+            Self::NoPrefix(_) => "see the lists by `netrig lb access`",
+            Self::PrefixOfFile(..) => "take it out of the file, then `netrig lb reload`",
             Self::Port(_) => "give the destination's port",
             Self::TooMany { .. } => "delete some first",
         }
@@ -305,14 +321,19 @@ impl Rules {
         let services = self.services.iter();
         let services =
             services.filter_map(|service| service.config(self.limit_of(service, room), room, defaults)).collect();
-        datapath::Config { services, policy: self.policy, others_local: self.others_local.clone() }
+        datapath::Config {
+            services,
+            access: self.access.in_force(),
+            policy: self.policy,
+            others_local: self.others_local.clone(),
+        }
     }
 
     pub fn service(&self, key: ServiceKey) -> Option<&Service> {
         self.services.iter().find(|service| service.key == key)
     }
 
-    fn service_mut(&mut self, key: ServiceKey) -> Result<&mut Service, EditError> {
+    pub(super) fn service_mut(&mut self, key: ServiceKey) -> Result<&mut Service, EditError> {
         self.services.iter_mut().find(|service| service.key == key).ok_or(EditError::NoService(key))
     }
 
@@ -370,6 +391,11 @@ impl Rules {
                 for (name, seconds) in said.into_iter().filter(|(_, seconds)| **seconds != 0) {
                     let _known = self.timeouts.set(name, Duration::from_secs((*seconds).into()));
                 }
+            }
+            RuleChange::Allow { service, prefix } => self.change_prefix(*service, *prefix, PrefixChange::Allow)?,
+            RuleChange::Deny { service, prefix } => self.change_prefix(*service, *prefix, PrefixChange::Deny)?,
+            RuleChange::RemovePrefix { service, prefix } => {
+                self.change_prefix(*service, *prefix, PrefixChange::Remove)?;
             }
             RuleChange::Clear => self.services.clear(),
         }

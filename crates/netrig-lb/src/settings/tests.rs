@@ -195,6 +195,26 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "lb.toml:5: '192.0.0.0-192.0.127.255:80' wants 32768 more local addresses in the lists of services",
             "schedule_entries",
         ),
+        (
+            with("deny = ['198.51.100.1/24']"),
+            "lb.toml:4: '198.51.100.1/24' has bits set behind its length: write 198.51.100.0/24",
+            "",
+        ),
+        (with("allow = '198.51.100'"), "lb.toml:4: '198.51.100' is not a prefix", "2001:db8::/32"),
+        (with("deny_file = 'deny.list'"), "lb.toml:4: deny.list is not a whole path", ""),
+        (with("allow_file = '/nowhere/list'"), "lb.toml:4: cannot read /nowhere/list: No such file", ""),
+        (
+            with("forward = 'nat'\nbackend = '10.0.0.1'").replace("backend = '10.0.0.1'", "backend = ['10.0.0.1']\nallow = '10.0.0.0/8'\ndeny = '10.0.0.0/8'"),
+            "the prefix 10.0.0.0/8 is in both lists",
+            "",
+        ),
+        (
+            "deny = ['10.0.0.0/8', '2001:db8::/32']\n[room]\nprefixes = 3\n[[service]]\nlisten = '192.0.2.1-192.0.2.2:80'\n\
+             deny = '10.0.0.1'"
+                .to_owned(),
+            "2 more prefixes of allow and deny, and there is room for 1",
+            "[room] prefixes",
+        ),
         ("[[service]]\nlisten = ['sctp 192.0.2.1:80']".to_owned(), "lb.toml:2: 'sctp' is not a protocol", "udp"),
         ("[[service]]\nlisten = ['192.0.2.1']".to_owned(), "lb.toml:2: '192.0.2.1' has no port", "192.0.2.1:80"),
         (
@@ -315,6 +335,18 @@ fn backend(v6: bool, n: u8, port: u16) -> SocketAddr {
     SocketAddr::new(ip, port)
 }
 
+/// None, one that is allowed, or several that are denied.
+fn access(number: u32) -> Access {
+    let mut access = Access::default();
+    let said = |prefixes: &[&str]| prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect();
+    match number {
+        0 => {}
+        1 => access.allow.said = said(&["198.51.100.0/24"]),
+        _ => access.deny.said = said(&["0.0.0.0/0", "2001:db8:1::/48", "2001:db8::7/128"]),
+    }
+    access
+}
+
 prop_compose! {
     fn service()(
         udp in any::<bool>(), v6 in any::<bool>(), n in 1_u8..250, port in 1_u16..1000,
@@ -343,6 +375,7 @@ prop_compose! {
             }
         }
         service.timeouts = timeouts;
+        service.access = access(most);
         service.limit = (most != 1).then_some(most);
         service.expire = EXPIRES[most as usize % EXPIRES.len()].1;
         if !udp {
@@ -389,7 +422,7 @@ prop_compose! {
         }
         let unhandled = |pass: bool| if pass { UnhandledPolicy::Pass } else { UnhandledPolicy::Drop };
         let mut settings = Settings {
-            rules: Rules { services, policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1), strays: metrics.and_then(|most| u32::from(most).try_into().ok()) }, timeouts, service_limit: metrics.map(Into::into), syn_proxy_secret: metrics.map(|_| "/etc/a secret".into()), others_local: Vec::new() },
+            rules: Rules { services, access: access(workers), policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1), strays: metrics.and_then(|most| u32::from(most).try_into().ok()) }, timeouts, service_limit: metrics.map(Into::into), syn_proxy_secret: metrics.map(|_| "/etc/a secret".into()), others_local: Vec::new() },
             ..Settings::default()
         };
         settings.start.sizes.connections = connections;

@@ -9,6 +9,7 @@ use rig_datapath::balancer::{ExpiryPolicy, Policy, PortReuse, Sizes, UnhandledPo
 use rig_stats::units::Span;
 use rig_sys::socket::NamedAddress;
 
+use super::access::Access;
 use super::check;
 use super::ranges::{shorten, shorten_endpoints};
 use super::rules::{Backend, Service, expire_name, forward_name, reuse_name, scheduler_name};
@@ -58,12 +59,14 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
     if let Some(limit) = settings.rules.service_limit {
         writeln!(out, "service_limit = {limit}")?;
     }
+    write_access(out, &settings.rules.access)?;
     let usual = Sizes::default();
     let room = [
         ("services", start.sizes.services, usual.services),
         ("backends", start.sizes.backends, usual.backends),
         ("local_addresses", start.sizes.local_addresses, usual.local_addresses),
         ("schedule_entries", start.sizes.list_entries, usual.list_entries),
+        ("prefixes", start.sizes.prefixes, usual.prefixes),
     ];
     table(out, "room", room.iter().filter(|(_, is, usual)| is != usual).map(|(name, is, _)| (*name, is.to_string())))?;
     if let Some(sync) = &start.sync {
@@ -135,6 +138,7 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     if let Some(said) = service.syn_proxy_said {
         writeln!(out, "syn_proxy = {}", quoted(syn_proxy_name(said)))?;
     }
+    write_access(out, &service.access)?;
     if !service.timeouts.is_empty() {
         let timeouts: Vec<String> = spans(&service.timeouts).map(|(name, span)| format!("{name} = {span}")).collect();
         writeln!(out, "timeouts = {{ {} }}", timeouts.join(", "))?;
@@ -151,6 +155,19 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
         backends.extend(shorten_endpoints(&addresses).iter().map(|text| entry(text, &run[0])));
     }
     if backends.is_empty() { Ok(()) } else { list(out, "backend", &backends) }
+}
+
+fn write_access(out: &mut String, access: &Access) -> std::fmt::Result {
+    for (name, said) in access.lists() {
+        let prefixes: Vec<String> = said.said.iter().map(|prefix| quoted(&prefix.to_string())).collect();
+        if !prefixes.is_empty() {
+            list(out, name, &prefixes)?;
+        }
+        if let Some(file) = &said.file {
+            writeln!(out, "{name}_file = {}", quoted(&file.path.display().to_string()))?;
+        }
+    }
+    Ok(())
 }
 
 /// A list on one line where there is one element, on a line each where there are more.

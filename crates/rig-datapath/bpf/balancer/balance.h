@@ -3,14 +3,11 @@
 #ifndef BALANCER_BALANCE_H
 #define BALANCER_BALANCE_H
 
-#include "local_ports.h"
-#include "state.h"
-#include "unmatched.h"
+#include "create.h"
+#include "access.h"
+#include "proxy_steps.h"
 #include "too_big.h"
-#include "translate.h"
 #include "tunnel.h"
-#include "route.h"
-#include "syn_proxy.h"
 
 static always_inline void count(__u32 backend, enum direction direction, __u16 bytes)
 {
@@ -25,11 +22,6 @@ static always_inline void count(__u32 backend, enum direction direction, __u16 b
 		t->out_packets++;
 		t->out_bytes += bytes;
 	}
-}
-
-static always_inline int is_direct_return(const struct service *s)
-{
-	return s->forward == ROUTE || s->forward == TUNNEL;
 }
 
 /* Makes the connection's state that behind this packet, also where another CPU changes it at the same moment. */
@@ -89,59 +81,26 @@ static __noinline int forward_whole(struct xdp_md *ctx, struct packet *p, const 
 				    enum direction direction)
 {
 	const struct control *control = settings();
-	const struct service *s = service_at(c->service);
-	const struct backend *b = backend_at(c->backend);
+	const struct service *s;
+	const struct backend *b;
 	const struct address *local;
 	int reason;
 
-	if (!control || !s || !b)
+	if (!control)
 		return DROP_INTERNAL;
 	reason = decrement_ttl(ctx, p);
 	if (!reason && kind == FLOW)
 		reason = complete_flow(ctx, p, control);
-	if (reason || s->forward != TUNNEL || direction != INWARD)
+	if (reason || direction != INWARD)
 		return reason;
+	s = service_at(c->service);
+	b = backend_at(c->backend);
+	if (!s || !b)
+		return DROP_INTERNAL;
+	if (s->forward != TUNNEL)
+		return 0;
 	local = local_at(c->local);
 	return local ? encapsulate(ctx, p, local, &b->address) : DROP_INTERNAL;
-}
-
-/*
- * Whether a connection is over, so that a SYN with its ports opens another one (RFC 9293, 3.6.1; RFC 6191), as with IPVS's
- * conn_reuse_mode=1. Where the backend's packets do not pass here, the client's own FIN is all that is seen of the end.
- */
-static always_inline int is_over(enum state state, int direct_return)
-{
-	return state == TIME_WAIT || state == CLOSE || (direct_return && state == FIN_WAIT);
-}
-
-/* In place of a verdict: the SYN proxy has to see the packet first. */
-#define UNSEEN -1
-/* And: the connection has ended, and the packet is the first one of another. */
-#define FOLLOWED -2
-
-/* Whether the SYN proxy has a part in a packet of a connection, beyond shifting its numbers. */
-static always_inline int concerns_proxy(const struct connection *c, const struct service *s, const struct packet *p,
-					enum direction direction)
-{
-	if (is_spliced(c) && (c->counter & OPENING || p->tcp_flags & TCP_SYN))
-		return 1;
-	return s->syn_proxy != PROXY_OFF && direction == INWARD && is_over(STATE(c->live), 0);
-}
-
-/* What the SYN proxy does with a packet of a connection: 0, a reason for a drop, TURNED, or FOLLOWED. A function of its own as `ask_kernel`. */
-static __noinline int step(struct xdp_md *ctx, struct packet *p, __u32 entry, __u32 tick)
-{
-	struct connection *c = connection_at(SLOT(entry));
-	const struct service *s = c ? service_at(c->service) : 0;
-	__u64 live;
-
-	if (!s)
-		return DROP_INTERNAL;
-	p->seen = 1;
-	live = *(volatile __u64 *)&c->live;
-	if (DIRECTION(entry) == INWARD && replaces(p, ctx, SLOT(entry), STATE(live)) && end_connection(SLOT(entry), live, tick))
-		return FOLLOWED;
-	return is_spliced(c) ? step_splice(p, ctx, SLOT(entry), DIRECTION(entry), tick) : 0;
 }
 
 /* A packet of a connection that is known, by its index entry. `kind` is FLOW or ERROR. The verdict, or UNSEEN. */
@@ -195,291 +154,6 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 		return drop(reason);
 	count(c->backend, direction, p->l3_length);
 	return leave_by(ctx, p, route.ifindex, control);
-}
-
-/*
- * Prefetches the bucket that a new connection's entry for replies will most likely go to, ahead of the look-up: both cache lines are
- * fetched at the same time then. It is a guess: another CPU may take the port or the turn of the backend before.
- */
-OF_TUPLE(int, prefetch_reply_bucket, (__u32 number, __u64 hash), (number, hash))
-{
-	const struct service *s = service_at(number);
-	const struct address *to = t ? &t->source : 0;
-	struct tuple reply = {};
-	struct local l = {};
-	struct backend *b;
-	struct bucket *bucket;
-	__u64 *next_port;
-	__u32 key;
-
-	if (!s || !t)
-		return 0;
-	l.port = t->source_port;
-	b = backend_at(likely_backend(s, number, t, hash));
-	if (!b)
-		return 0;
-	if (s->forward == FULLNAT) {
-		key = sequence_of(b);
-		next_port = bpf_map_lookup_elem(&cursors, &key);
-		/* Which block is next is not known before it is taken. */
-		if (!next_port || *next_port % PORT_BLOCK == 0 || !local_of(s, *next_port, &l))
-			return 0;
-		to = local_at(l.address);
-	} else if (s->forward != NAT) {
-		return 0;
-	}
-	if (!to)
-		return 0;
-	backends_tuple(&reply, s, b, to, l.port);
-	bucket = bucket_at(hash_tuple(&reply), 0);
-	return bucket ? *(volatile __u32 *)&bucket->head : 0;
-}
-
-/* Gives a connection the nth local port of its backend, and inserts the entry for it: enum inserted, or -1 without any address. */
-__noinline int insert_at(__u32 slot, __u64 nth)
-{
-	struct connection *c = connection_at(slot);
-	struct service *s;
-	struct tuple t = {};
-	struct local l;
-
-	if (!c)
-		return -1;
-	s = service_at(c->service);
-	if (!s || !local_of(s, nth, &l))
-		return -1;
-	c->local = l.address;
-	c->local_port = l.port;
-	if (!tuple_of(c, OUTWARD, &t))
-		return -1;
-	return insert(&t, hash_tuple(&t), slot | (__u32)OUTWARD << 31, 0);
-}
-
-/* A local address and port that no other connection to the backend has; 0 or a reason for a drop. */
-__noinline int insert_local_port(__u32 slot)
-{
-	struct connection *c = connection_at(slot);
-	struct backend *b;
-	__u64 *next_port, next, taken = 0;
-	__u32 key;
-	int result;
-
-	if (!c)
-		return DROP_INTERNAL;
-	b = backend_at(c->backend);
-	if (!b)
-		return DROP_INTERNAL;
-	key = sequence_of(b);
-	next_port = bpf_map_lookup_elem(&cursors, &key);
-	if (!next_port)
-		return DROP_INTERNAL;
-	next = *next_port;
-	for (int i = 0; i < LOCAL_PORT_TRIES; i++) {
-		/* Ports that are taken are mostly those of connections that last: ever more blocks are skipped. */
-		__u32 skip = i < SEQUENTIAL_TRIES ? 0 : i - SEQUENTIAL_TRIES;
-
-		if (i >= SEQUENTIAL_TRIES || next % PORT_BLOCK == 0) {
-			next = take_block(c->service, c->backend, skip ? 1 << (skip < MAX_SKIP_SHIFT ? skip : MAX_SKIP_SHIFT) : 0, taken);
-			if (TRACING)
-				taken = next + PORT_BLOCK;
-		}
-		result = insert_at(slot, next++);
-		if (result != EXISTS && result != NO_ROOM)
-			goto done;
-	}
-	next = search_port(c->service, c->backend);
-	if (!next)
-		return DROP_NO_LOCAL_PORT;
-	result = insert_at(slot, next - 1);
-done:
-	if (!TRACING)
-		*next_port = next;
-	if (result < 0)
-		return DROP_NO_LOCAL_ADDRESS;
-	return result == INSERTED ? 0 : result == CONTENDED ? DROP_CONTENDED : DROP_NO_LOCAL_PORT;
-}
-
-/*
- * The entry for packets from the backend where there is no local port to find, and with it the local address; 0 or a reason for a drop.
- */
-__noinline int insert_outward(__u32 slot)
-{
-	struct connection *c = connection_at(slot);
-	struct service *s;
-	struct tuple t = {};
-
-	if (!c)
-		return DROP_INTERNAL;
-	s = service_at(c->service);
-	if (!s)
-		return DROP_INTERNAL;
-	if (s->forward == TUNNEL) {
-		__u64 list = READ_ONCE(s->locals);
-		__u32 addresses = LENGTH(list);
-
-		/* A flow's outer source stays, and flows have different ones. */
-		if (!addresses)
-			return DROP_NO_LOCAL_ADDRESS;
-		c->local = list_at(list, hash_endpoint(&c->client, c->client_port) % addresses);
-		return 0;
-	}
-	if (s->forward != NAT)
-		return 0;
-	/* The client's own port is what there is. */
-	if (!tuple_of(c, OUTWARD, &t))
-		return DROP_INTERNAL;
-	switch (insert(&t, hash_tuple(&t), slot | (__u32)OUTWARD << 31, 0)) {
-	case INSERTED:
-		return 0;
-	case CONTENDED:
-		return DROP_CONTENDED;
-	case EXISTS:
-		return DROP_NAT_CLASH;
-	default:
-		return DROP_INDEX_FULL;
-	}
-}
-
-/*
- * A new connection takes three steps, which are functions of their own because frames of called functions add up: a
- * reserved record with a backend; the entry for the backend's packets, with the local address and port; the state, from
- * which on the client's packets find it.
- */
-
-/*
- * The slot, or a negative reason for a drop. `before` is the backend of the connection that the client had with the same port; 0
- * where there is none.
- */
-OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (hash, number, before, tick))
-{
-	const struct service *s = service_at(number);
-	struct connection *c;
-	__u32 slot;
-	int backend, counter;
-
-	if (!p || !s)
-		return -DROP_INTERNAL;
-	if (!count_in_service(s, number))
-		return -DROP_SERVICE_FULL;
-	if (keeps_backend(s, number, before)) {
-		TRACE(reopening, REOPENED_SAME_BACKEND);
-		backend = before;
-	} else {
-		backend = schedule(&p->tuple, number, hash);
-	}
-	if (backend < 0) {
-		uncount_in_service(number);
-		return backend;
-	}
-	counter = count_connection();
-	if (counter < 0) {
-		uncount_in_service(number);
-		add_load(backend, -1, 0);
-		return -DROP_TABLE_FULL;
-	}
-	slot = take_slot(hash, tick);
-	c = connection_at(slot);
-	if (!slot || !c) {
-		uncount_connection(counter);
-		uncount_in_service(number);
-		add_load(backend, -1, 0);
-		return -DROP_INDEX_FULL;
-	}
-	TRACE(backend, backend);
-	c->tag = hash >> 32;
-	c->client = p->tuple.source;
-	c->client_port = p->tuple.source_port;
-	c->service = number;
-	c->backend = backend;
-	c->counter = counter;
-	c->local = 0;
-	c->local_port = 0;
-	c->route = 0;
-	return slot;
-}
-
-/* Abandons a record before any packet of the client could find it. */
-static always_inline int abandon(__u32 slot, __u32 tick, int reason)
-{
-	struct connection *c = connection_at(slot);
-
-	if (c) {
-		add_load(c->backend, -1, 0);
-		uncount_in_service(c->service);
-		c->live = LIVE(DEAD, tick);
-	}
-	return -reason;
-}
-
-/* The slot: another one when another CPU has had a packet of the same flow. Or a negative reason for a drop. */
-OF_PACKET(int, publish, (struct xdp_md *ctx, __u64 hash, __u32 slot, __u32 tick), (ctx, hash, slot, tick))
-{
-	struct connection *c = connection_at(slot);
-	struct translation t;
-	struct service *s;
-	struct backend *b;
-	int result;
-
-	if (!c || !p)
-		return -DROP_INTERNAL;
-	s = service_at(c->service);
-	b = backend_at(c->backend);
-	if (!s || !b)
-		return abandon(slot, tick, DROP_INTERNAL);
-	if (!is_direct_return(s) && translation_of(c, s, b, INWARD, &t))
-		set_deltas(c, &p->tuple, &t);
-
-	struct ethhdr *ethernet = (void *)(long)ctx->data;
-
-	if (!is_direct_return(s) && (void *)(ethernet + 1) <= (void *)(long)ctx->data_end)
-		keep_arrival(ctx, c, ethernet, tick);
-
-	if (s->syn_proxy == PROXY_AUTO && !is_spliced(c) && first_state(p, is_direct_return(s)) == SYN_RECV) {
-		c->counter |= COUNTED;
-		count_unanswered(c, 1);
-	}
-	result = insert(&p->tuple, hash, slot, LIVE(first_state(p, is_direct_return(s)), tick));
-	if (result != INSERTED) {
-		struct tuple back = {};
-
-		if (tuple_of(c, OUTWARD, &back))
-			remove(hash_tuple(&back), slot | (__u32)OUTWARD << 31);
-		count_unanswered(c, -1);
-		abandon(slot, tick, 0);
-		if (result == EXISTS)
-			return SLOT(find_each(&p->tuple, hash)) ?: -DROP_CONTENDED;
-		return result == CONTENDED ? -DROP_CONTENDED : -DROP_INDEX_FULL;
-	}
-
-	__u32 key = c->backend;
-	struct traffic_count *counters = bpf_map_lookup_elem(&traffic, &key);
-
-	if (counters)
-		counters->connections++;
-	TRACE(created, 1);
-	return slot;
-}
-
-static always_inline int create_connection(struct xdp_md *ctx, struct packet *p, __u64 hash, __u32 number, __u32 before, __u32 tick)
-{
-	int slot = reserve(p, hash, number, before, tick), reason;
-	const struct service *s = service_at(number);
-
-	if (slot < 0)
-		return slot;
-	if (p->cookie) {
-		reason = begin_splice(p, ctx, slot);
-		if (reason)
-			return abandon(slot, tick, reason);
-		p->tcp_flags = TCP_SYN;
-	}
-	if (s && s->forward == FULLNAT)
-		reason = insert_local_port(slot);
-	else
-		reason = insert_outward(slot);
-	if (reason)
-		return abandon(slot, tick, reason);
-	return publish(p, ctx, hash, slot, tick);
 }
 
 /* A client's first packet of TCP. */
@@ -563,15 +237,6 @@ static __noinline __u32 service_for(const struct tuple *t)
 	return number ? *number : 0;
 }
 
-static always_inline int refuse(__u32 service, enum drop reason)
-{
-	struct refusals *r = TRACING ? 0 : bpf_map_lookup_elem(&refusals, &service);
-
-	if (r)
-		r->of[reason % 32]++;
-	return drop(reason);
-}
-
 /* Whether a packet of no known connection begins one. */
 static always_inline int may_begin(const struct packet *p, __u32 number)
 {
@@ -584,35 +249,6 @@ static always_inline int may_begin(const struct packet *p, __u32 number)
 	if (p->tcp_flags & TCP_SYN)
 		return !(p->tcp_flags & TCP_ACK);
 	return s && s->sloppy;
-}
-
-/* The SYN proxy's answer to a SYN of this service. A function of its own as `ask_kernel`. */
-static __noinline int answer(struct xdp_md *ctx, struct packet *p, __u32 number, __u32 tick)
-{
-	const struct control *control = settings();
-	int reason = answer_syn(p, ctx, tick);
-
-	if (reason || !control)
-		return drop(reason ?: DROP_INTERNAL);
-	refuse(number, DROP_SYN_ANSWERED);
-	return leave_by(ctx, p, ctx->ingress_ifindex, control);
-}
-
-/* What the SYN proxy has made of a packet of a connection goes back. A function of its own as `ask_kernel`. */
-static __noinline int send_back(struct xdp_md *ctx, struct packet *p)
-{
-	const struct control *control = settings();
-
-	drop(DROP_PROXY_WAITS);
-	return control ? leave_by(ctx, p, ctx->ingress_ifindex, control) : XDP_DROP;
-}
-
-/* What a packet of no connection comes with, enum cookie. A function of its own as `ask_kernel`. */
-static __noinline __u32 cookie_for(struct packet *p, struct xdp_md *ctx, __u32 number)
-{
-	const struct service *s = service_at(number);
-
-	return s && takes_cookies(s) ? find_cookie(p, ctx) : NO_COOKIE;
 }
 
 /*
@@ -631,12 +267,17 @@ static always_inline int begin(struct xdp_md *ctx, struct packet *p, enum kind k
 		number = service_for(&p->tuple);
 	if (!number)
 		return leave_unmatched(ctx, p, PASS_NO_SERVICE, tick);
-	if (p->proxied && may_begin(p, number))
-		return answer(ctx, p, number, tick);
 	if (!p->opens)
 		p->cookie = cookie_for(p, ctx, number);
 	if (!p->cookie && !may_begin(p, number))
 		return leave_stray(ctx, p, tick);
+	made = refusal_by_list(p, number);
+	if (made) {
+		TRACE(service, number);
+		return refuse(number, made);
+	}
+	if (p->proxied)
+		return answer(ctx, p, number, tick);
 	TRACE(service, number);
 	/* Once more, which costs less than to keep it: the stack is full. */
 	hash = hash_tuple(&p->tuple);
@@ -712,16 +353,18 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 		verdict = forward(packet, ctx, kind, entry, tick);
 		if (verdict != UNSEEN)
 			return verdict;
-		verdict = step(ctx, packet, entry, tick);
+		if (follows(ctx, packet, entry, tick)) {
+			packet->seen = 1;
+			TRACE(reopening, REOPENED);
+			before = backend_of(entry);
+			entry = 0;
+			continue;
+		}
+		verdict = step_splice(packet, ctx, SLOT(entry), DIRECTION(entry), tick);
 		if (verdict > 0)
 			return drop(verdict);
 		if (verdict == TURNED)
 			return send_back(ctx, packet);
-		if (verdict != FOLLOWED)
-			continue;
-		TRACE(reopening, REOPENED);
-		before = backend_of(entry);
-		entry = 0;
 	}
 	return drop(DROP_INTERNAL);
 }

@@ -115,12 +115,17 @@ __noinline __u64 search_some(__u32 service, __u32 backend, __u64 from)
 	return search.found;
 }
 
+/* The frame of `search_some` is as large as those of this and of the body of its loop would be. */
+#define SEARCH static always_inline
+
 static always_inline void search_all(struct search *search)
 {
 	for (int i = 0; i < PORTS_SEARCHED / SEARCHED_AT_ONCE && !search->found; i++)
 		search->found = search_some(search->service, search->backend, search->from + i * SEARCHED_AT_ONCE);
 }
 #else
+#define SEARCH __noinline
+
 static always_inline void search_all(struct search *search)
 {
 	bpf_loop(PORTS_SEARCHED, search_one, search, 0);
@@ -131,7 +136,7 @@ static always_inline void search_all(struct search *search)
  * A free local port among those that are next, and 1; 0 when there is none, or when this CPU has searched as often as it may in this
  * tick. The next search goes on where this one has ended, so that all ports are searched.
  */
-__noinline __u64 search_port(__u32 service, __u32 backend)
+SEARCH __u64 search_port(__u32 service, __u32 backend)
 {
 	const struct backend *b = backend_at(backend);
 	const struct control *c = settings();

@@ -159,6 +159,32 @@ struct {
 	__array(values, struct splices_of);
 } splices SEC(".maps");
 
+/*
+ * Who may begin connections. A change is a trie of its own, which takes the place of the one before at once; there is none where there
+ * are no lists.
+ */
+struct access_lists {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(struct access_key));
+	__uint(value_size, sizeof(struct access_rule));
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct access_lists);
+} access SEC(".maps");
+
+/* First packets that a prefix has decided on, by its number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} access_hits SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

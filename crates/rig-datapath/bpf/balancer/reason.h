@@ -30,7 +30,8 @@ enum drop {
 	DROP_STRAYS = 21,
 	DROP_SYN_ANSWERED = 22,
 	DROP_PROXY_WAITS = 23,
-	DROPS = 24,
+	DROP_DENIED = 24,
+	DROPS = 25,
 };
 
 /* Why packets are left to the kernel. */

@@ -77,48 +77,65 @@ struct outward {
 	__u16 by;
 };
 
+/* What the kernel is asked, and answers: it would take a fifth of the stack that there is. No program is interrupted by another packet's. */
+struct question {
+	struct bpf_fib_lookup fib;
+	struct next_hop hop;
+};
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct question);
+} questions SEC(".maps");
+
 /*
  * Asks the kernel; 0 or a reason for a drop. The interface that `route` has before is one whose link is reached without a
  * neighbour entry.
  */
 static always_inline int look_up_route(struct xdp_md *ctx, const struct outward *o, struct route *route)
 {
-	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
-	__u32 reached = route->ifindex;
-	struct next_hop hop;
+	__u32 key = 0, reached = route->ifindex;
+	struct question *q = bpf_map_lookup_elem(&questions, &key);
+	struct bpf_fib_lookup *fib;
 	int result;
 
-	fib.l4_protocol = o->protocol;
-	fib.sport = o->source_port;
-	fib.dport = o->destination_port;
+	if (!q)
+		return DROP_INTERNAL;
+	fib = &q->fib;
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = ctx->ingress_ifindex;
+	fib->l4_protocol = o->protocol;
+	fib->sport = o->source_port;
+	fib->dport = o->destination_port;
 	if (o->ipv6) {
-		fib.family = AF_INET6;
-		get_v6((struct in6_addr *)fib.ipv6_src, o->source);
-		get_v6((struct in6_addr *)fib.ipv6_dst, o->destination);
+		fib->family = AF_INET6;
+		get_v6((struct in6_addr *)fib->ipv6_src, o->source);
+		get_v6((struct in6_addr *)fib->ipv6_dst, o->destination);
 	} else {
-		fib.family = AF_INET;
-		fib.ipv4_src = v4_of(o->source);
-		fib.ipv4_dst = v4_of(o->destination);
+		fib->family = AF_INET;
+		fib->ipv4_src = v4_of(o->source);
+		fib->ipv4_dst = v4_of(o->destination);
 	}
-	result = bpf_fib_lookup(ctx, &fib, sizeof(fib), 0);
-	route->ifindex = fib.ifindex;
-	route->mtu = fib.mtu_result;
+	result = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+	route->ifindex = fib->ifindex;
+	route->mtu = fib->mtu_result;
 #ifdef OLD_KERNEL
 	if (!route->mtu)
-		route->mtu = mtu_of(ctx, fib.ifindex);
+		route->mtu = mtu_of(ctx, fib->ifindex);
 #endif
 	if (result != BPF_FIB_LKUP_RET_SUCCESS && result != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return DROP_NO_ROUTE;
-	hop = next_hop_of(&fib, o->backend);
+	q->hop = next_hop_of(fib, o->backend);
 	if (result == BPF_FIB_LKUP_RET_NO_NEIGH) {
-		if (fib.ifindex != reached)
-			note_next_hop(&missed, &hop);
+		if (fib->ifindex != reached)
+			note_next_hop(&missed, &q->hop);
 		return DROP_NO_NEIGHBOR;
 	}
-	__builtin_memcpy(route->source, fib.smac, 6);
-	__builtin_memcpy(route->destination, fib.dmac, 6);
+	__builtin_memcpy(route->source, fib->smac, 6);
+	__builtin_memcpy(route->destination, fib->dmac, 6);
 	if (o->by != BY_BACKEND)
-		note_next_hop(&next_hops, &hop);
+		note_next_hop(&next_hops, &q->hop);
 	return 0;
 }
 
@@ -256,7 +273,7 @@ static __noinline int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32
 	const struct service *s = service_at(c->service);
 	const struct backend *b = backend_at(c->backend);
 	struct outward outward = { .ipv6 = direction_and_ipv6 >> 1 };
-	__u64 known = 0;
+	__u64 known;
 	struct cached_route *cached = 0;
 	__u32 flow = 0;
 	/* The time, and below it the stamp: one value, for there is no room on the stack for two. */
@@ -271,8 +288,7 @@ static __noinline int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32
 		outward.source_port = s->port;
 		outward.destination = &c->client;
 		outward.destination_port = c->client_port;
-		known = *(volatile __u64 *)&c->route;
-		route->ifindex = ROUTE_MAC(known) ? c->route_ifindex : 0;
+		route->ifindex = ROUTE_MAC(*(volatile __u64 *)&c->route) ? c->route_ifindex : 0;
 	} else {
 		outward.source = &c->client;
 		outward.source_port = c->client_port;
@@ -312,6 +328,7 @@ static __noinline int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32
 		cached->known = KNOWN;
 		return 0;
 	}
+	known = *(volatile __u64 *)&c->route;
 	if (reason == DROP_NO_NEIGHBOR && ROUTE_MAC(known) && route->ifindex == c->route_ifindex) {
 		known = ROUTE_MAC(known);
 	} else if (reason) {

@@ -223,7 +223,9 @@ struct service {
 	__u32 proxy_from;
 	/* enum syn_proxy */
 	__u8 syn_proxy;
-	__u8 pad[7];
+	/* Bits of enum access. */
+	__u8 access;
+	__u8 pad[6];
 };
 _Static_assert(sizeof(struct service) == 96, "");
 
@@ -240,6 +242,30 @@ struct backend {
 	__u32 service;
 };
 _Static_assert(sizeof(struct backend) == 32, "");
+
+/* Which lists a service's first packets are looked up in. */
+enum access { ACCESS_OWN = 1, ACCESS_OF_ALL = 2 };
+
+/*
+ * Of the trie of all lists. `bits` are those of `list` and of the address, as far as the prefix goes. `list` is a service's number,
+ * 0 for all services', and ACCESS_V6: the prefix of no length is another one for each family.
+ */
+struct access_key {
+	__u32 bits;
+	__u32 list;
+	struct address address;
+};
+_Static_assert(sizeof(struct access_key) == 24, "");
+#define ACCESS_V6 0x10000
+#define ACCESS_BITS 160
+
+/* What is said of a prefix: whether it is allowed, its length, and the number that packets are counted under. */
+struct access_rule {
+	__u32 number;
+	__u16 allows;
+	__u16 length;
+};
+_Static_assert(sizeof(struct access_rule) == 8, "");
 
 /* Connections in the low half, established ones in the upper. */
 struct load {
@@ -406,8 +432,11 @@ struct trace {
 	/* The connection as it would be. */
 	struct connection copy;
 	struct splice splice;
+	/* Which prefix of a list decides on it: the client's address as far as the rule's length says; `number` 0 is none. */
+	struct access_key client;
+	struct access_rule rule;
 };
-_Static_assert(sizeof(struct trace) == 136, "");
+_Static_assert(sizeof(struct trace) == 168, "");
 
 /* What became of a connection that another balancer has told of. Numbers are those of `Adopted` in src/balancer/adopt.rs. */
 enum adopted {

@@ -5,6 +5,12 @@
 
 #include "packet.h"
 
+/* Whether the backends of a service answer their clients directly, so that their packets do not pass here. */
+static always_inline int is_direct_return(const struct service *s)
+{
+	return s->forward == ROUTE || s->forward == TUNNEL;
+}
+
 static always_inline int is_closing(enum state state)
 {
 	return state >= FIN_WAIT && state <= CLOSE;
@@ -55,6 +61,15 @@ static always_inline __u64 next_state(__u64 live, const struct packet *p, enum d
 	if (state == NONE || (state == SYN_RECV && direction == INWARD))
 		return ESTABLISHED;
 	return state;
+}
+
+/*
+ * Whether a connection is over, so that a SYN with its ports opens another one (RFC 9293, 3.6.1; RFC 6191), as with IPVS's
+ * conn_reuse_mode=1. Where the backend's packets do not pass here, the client's own FIN is all that is seen of the end.
+ */
+static always_inline int is_over(enum state state, int direct_return)
+{
+	return state == TIME_WAIT || state == CLOSE || (direct_return && state == FIN_WAIT);
 }
 
 #endif

@@ -405,8 +405,8 @@ OF_PACKET(int, replaces, (struct xdp_md *ctx, __u32 slot, __u32 state), (ctx, sl
 }
 
 /*
- * A packet of a connection that was made upon a cookie: what the proxy has to do with it before it is forwarded. 0, TURNED, or a reason
- * for a drop.
+ * A packet of a connection that may be one made upon a cookie: what the proxy has to do with it before it is forwarded. 0, TURNED, or a
+ * reason for a drop.
  */
 OF_PACKET(int, step_splice, (struct xdp_md *ctx, __u32 slot, __u32 direction, __u32 tick), (ctx, slot, direction, tick))
 {
@@ -417,10 +417,13 @@ OF_PACKET(int, step_splice, (struct xdp_md *ctx, __u32 slot, __u32 direction, __
 	__u64 word, options;
 	int ours;
 
-	if (!p || !c || !splice)
+	if (!p || !c)
 		return DROP_INTERNAL;
+	p->seen = 1;
+	if (!is_spliced(c))
+		return 0;
 	tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
-	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+	if (!splice || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
 		return DROP_INTERNAL;
 	word = *(volatile __u64 *)&splice->word;
 	flags = p->tcp_flags;

@@ -174,19 +174,20 @@ static always_inline int will_belong(__u64 entry, const struct tuple *t)
  */
 OF_TUPLE(__u32, find_indexed, (__u64 hash, int taken), (hash, taken))
 {
-	__u32 tag = hash >> 32;
-
 	if (!t)
 		return 0;
 	for (int step = 0; step < PATH_BUCKETS; step++) {
-		struct bucket *bucket = bucket_at(hash, step);
+		struct bucket *bucket;
 
+		/* Nothing that follows from it is kept on the stack. */
+		barrier_var(hash);
+		bucket = bucket_at(hash, step);
 		if (!bucket)
 			return 0;
 		for (int i = 0; i < BUCKET_ENTRIES; i++) {
 			__u64 entry = bucket->entry[i];
 
-			if (entry && entry >> 32 == tag && (taken ? will_belong(entry, t) : belongs(entry, t)))
+			if (entry && entry >> 32 == hash >> 32 && (taken ? will_belong(entry, t) : belongs(entry, t)))
 				return entry;
 		}
 		if (!(__u32)bucket->head)
@@ -195,13 +196,13 @@ OF_TUPLE(__u32, find_indexed, (__u64 hash, int taken), (hash, taken))
 	return 0;
 }
 
-/* Slot and direction of the connection that a packet belongs to; 0 when there is none. */
-OF_TUPLE(__u32, find_each, (__u64 hash), (hash))
+/* The slot of a client's packet's connection, where that is in its set; 0 when it is not. */
+static always_inline __u32 find_in_set(const struct tuple *t, __u64 hash)
 {
 	__u32 tag = hash >> 32, set_number = set_of(hash);
 	struct set *set = bpf_map_lookup_elem(&connections, &set_number);
 
-	if (!t || !set)
+	if (!set)
 		return 0;
 	for (int i = 0; i < WAYS; i++) {
 		struct connection *c = &set->way[i];
@@ -209,7 +210,15 @@ OF_TUPLE(__u32, find_each, (__u64 hash), (hash))
 		if (c->tag == tag && is_known(c) && matches(c, INWARD, t))
 			return set_number * WAYS + i;
 	}
-	return find_indexed(t, hash, 0);
+	return 0;
+}
+
+/* Slot and direction of the connection that a packet belongs to; 0 when there is none. */
+OF_TUPLE(__u32, find_each, (__u64 hash), (hash))
+{
+	if (!t)
+		return 0;
+	return find_in_set(t, hash) ?: find_indexed(t, hash, 0);
 }
 
 /*
@@ -312,7 +321,7 @@ OF_TUPLE(int, insert, (__u64 hash, __u32 slot_and_direction, __u64 live), (hash,
 {
 	struct bucket *first = bucket_at(hash, 0);
 	enum inserted result = NO_ROOM;
-	__u32 taken;
+	__u32 taken = 0;
 
 	if (!first || !t)
 		return NO_ROOM;
@@ -323,7 +332,10 @@ OF_TUPLE(int, insert, (__u64 hash, __u32 slot_and_direction, __u64 live), (hash,
 	 * No tuple is both a client's and a backend's: no local address is a service's. A traced packet has found no
 	 * connection before, or one that would have ended.
 	 */
-	taken = !live ? find_indexed(t, hash, 1) : TRACING ? 0 : find_each(t, hash);
+	if (live && !TRACING)
+		taken = find_in_set(t, hash);
+	if (!taken && (!live || !TRACING))
+		taken = find_indexed(t, hash, !live);
 	if (taken && !HAS_ENDED(entry, SLOT(taken))) {
 		result = EXISTS;
 		goto unlock;

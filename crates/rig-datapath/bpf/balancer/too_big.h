@@ -90,23 +90,28 @@ static always_inline int may_be_fragmented(struct xdp_md *ctx, const struct pack
 	return (void *)(ip + 1) > (void *)(long)ctx->data_end || !(ip->frag_off & bpf_htons(DONT_FRAGMENT));
 }
 
+/* A function of its own as `ask_kernel`. */
+static __noinline int push_header(struct xdp_md *ctx, __u32 l2, __u32 bytes)
+{
+	return push(ctx, l2, bytes);
+}
+
 /*
  * Drops the packet, which is as it came, and sends a message to its sender that `mtu` bytes fit, back to the link address that it
  * came from. The message is from the service, or, where that is 0, from where the packet was to.
  */
 OF_PACKET(int, too_big, (struct xdp_md *ctx, __u32 service, __u32 mtu, __u32 tick), (ctx, service, mtu, tick))
 {
-	const struct control *control = settings();
+	const struct control *control;
 	const struct service *s = service_at(service);
 	const struct address *from;
 	struct ethhdr *ethernet;
-	__u32 l3, header, most, quoted;
+	__u32 l3, most, quoted;
 	__u8 mac[6];
 	__s64 sum;
 
-	if (!p || !s || !control)
+	if (!p || !s)
 		return drop(DROP_INTERNAL);
-	from = service ? &s->address : &p->tuple.destination;
 	l3 = p->l3 & L3_MASK;
 	if (p->ipv6) {
 		/* RFC 8200, 5: what is no larger must go through. No sender would make them smaller for a message. */
@@ -114,22 +119,22 @@ OF_PACKET(int, too_big, (struct xdp_md *ctx, __u32 service, __u32 mtu, __u32 tic
 			return drop(DROP_TOO_BIG);
 		if (mtu < IPV6_LEAST_MTU)
 			mtu = IPV6_LEAST_MTU;
-		header = sizeof(struct ipv6hdr) + sizeof(struct icmp_header);
-		most = MOST_MESSAGE_V6 - header;
+		most = MOST_MESSAGE_V6 - sizeof(struct ipv6hdr);
 	} else {
 		if (may_be_fragmented(ctx, p))
 			return drop(DROP_TOO_BIG);
-		header = sizeof(struct iphdr) + sizeof(struct icmp_header);
-		most = MOST_MESSAGE_V4 - header;
+		most = MOST_MESSAGE_V4 - sizeof(struct iphdr);
 	}
 	if (!may_send_icmp(tick))
 		return drop(DROP_TOO_BIG);
+	most -= sizeof(struct icmp_header);
 	quoted = p->l3_length < most ? p->l3_length : most;
 	if (bpf_xdp_adjust_tail(ctx, (int)(l3 + quoted) - (int)frame_length(ctx)))
 		return drop(DROP_INTERNAL);
 	sum = sum_bytes(ctx, l3, quoted);
-	if (sum < 0 || push(ctx, l3, header))
+	if (sum < 0 || push_header(ctx, l3, outer_length(p) + sizeof(struct icmp_header)))
 		return drop(DROP_INTERNAL);
+	from = service ? &s->address : &p->tuple.destination;
 	if (p->ipv6 ? write_v6(ctx, l3, from, &p->tuple.source, quoted, mtu, sum) :
 		      write_v4(ctx, l3, from, &p->tuple.source, quoted, mtu, sum))
 		return drop(DROP_INTERNAL);
@@ -139,6 +144,9 @@ OF_PACKET(int, too_big, (struct xdp_md *ctx, __u32 service, __u32 mtu, __u32 tic
 	__builtin_memcpy(mac, ethernet->h_source, 6);
 	__builtin_memcpy(ethernet->h_source, ethernet->h_dest, 6);
 	__builtin_memcpy(ethernet->h_dest, mac, 6);
+	control = settings();
+	if (!control)
+		return drop(DROP_INTERNAL);
 	drop(DROP_TOO_BIG_TOLD);
 	return leave_by(ctx, p, ctx->ingress_ifindex, control);
 }

@@ -7,7 +7,7 @@
 
 /* Source and destination of a packet when it leaves, and by how much its checksums change. */
 struct translation {
-	struct address source, destination;
+	const struct address *source, *destination;
 	__u16 source_port, destination_port;
 	/* See struct connection; of this direction. */
 	__u16 delta, address_delta;
@@ -15,7 +15,7 @@ struct translation {
 
 static always_inline void set_deltas(struct connection *c, const struct tuple *old, const struct translation *new)
 {
-	__u64 addresses = sum_address(&new->source) + sum_address(&new->destination);
+	__u64 addresses = sum_address(new->source) + sum_address(new->destination);
 
 	addresses += (__u16)~fold(sum_address(&old->source) + sum_address(&old->destination));
 	c->address_delta = fold(addresses);
@@ -30,9 +30,9 @@ static always_inline int translation_of(const struct connection *c, const struct
 	const struct address *local;
 
 	if (direction == OUTWARD) {
-		t->source = s->address;
+		t->source = &s->address;
 		t->source_port = s->port;
-		t->destination = c->client;
+		t->destination = &c->client;
 		t->destination_port = c->client_port;
 		t->delta = ~c->delta;
 		t->address_delta = ~c->address_delta;
@@ -40,17 +40,17 @@ static always_inline int translation_of(const struct connection *c, const struct
 	}
 	t->delta = c->delta;
 	t->address_delta = c->address_delta;
-	t->destination = b->address;
+	t->destination = &b->address;
 	t->destination_port = b->port;
 	if (s->forward == NAT) {
-		t->source = c->client;
+		t->source = &c->client;
 		t->source_port = c->client_port;
 		return 1;
 	}
 	local = local_at(c->local);
 	if (!local)
 		return 0;
-	t->source = *local;
+	t->source = local;
 	t->source_port = c->local_port;
 	return 1;
 }
@@ -148,15 +148,15 @@ static always_inline int write_addresses(struct xdp_md *ctx, const struct packet
 
 		if ((void *)(ip + 1) > end)
 			return DROP_INTERNAL;
-		get_v6(&ip->saddr, &t->source);
-		get_v6(&ip->daddr, &t->destination);
+		get_v6(&ip->saddr, t->source);
+		get_v6(&ip->daddr, t->destination);
 	} else {
 		struct iphdr *ip = data + l3;
 
 		if ((void *)(ip + 1) > end)
 			return DROP_INTERNAL;
-		ip->saddr = v4_of(&t->source);
-		ip->daddr = v4_of(&t->destination);
+		ip->saddr = v4_of(t->source);
+		ip->daddr = v4_of(t->destination);
 		ip->check = updated(ip->check, t->address_delta);
 	}
 	return 0;
@@ -223,24 +223,24 @@ static always_inline int translate_error(struct xdp_md *ctx, struct packet *p, c
 			return DROP_INTERNAL;
 		set_v6(&from, &outer->saddr);
 		set_v6(&to, &outer->daddr);
-		change += (__u16)~fold(sum_address(&to)) + sum_address(&t->destination);
-		get_v6(&outer->daddr, &t->destination);
+		change += (__u16)~fold(sum_address(&to)) + sum_address(t->destination);
+		get_v6(&outer->daddr, t->destination);
 		if (!keep_source) {
-			change += (__u16)~fold(sum_address(&from)) + sum_address(&t->source);
-			get_v6(&outer->saddr, &t->source);
+			change += (__u16)~fold(sum_address(&from)) + sum_address(t->source);
+			get_v6(&outer->saddr, t->source);
 		}
 
 		struct ipv6hdr *ip = (void *)(icmp + 1);
 
 		if ((void *)(ip + 1) > end)
 			return DROP_INTERNAL;
-		get_v6(&ip->saddr, &t->destination);
-		get_v6(&ip->daddr, &t->source);
+		get_v6(&ip->saddr, t->destination);
+		get_v6(&ip->daddr, t->source);
 		ports = (void *)(ip + 1);
 	} else {
 		struct iphdr *outer = data + l3, *ip = (void *)(icmp + 1);
 		__u64 outer_change;
-		__u32 from = v4_of(&t->source), to = v4_of(&t->destination);
+		__u32 from = v4_of(t->source), to = v4_of(t->destination);
 
 		if ((void *)(outer + 1) > end || (void *)(ip + 1) > end)
 			return DROP_INTERNAL;
@@ -253,8 +253,8 @@ static always_inline int translate_error(struct xdp_md *ctx, struct packet *p, c
 
 		__u16 before = ip->check;
 
-		ip->saddr = v4_of(&t->destination);
-		ip->daddr = v4_of(&t->source);
+		ip->saddr = v4_of(t->destination);
+		ip->daddr = v4_of(t->source);
 		ip->check = updated(before, t->address_delta);
 		change += (__u16)~before + ip->check;
 		ports = (void *)(ip + 1);

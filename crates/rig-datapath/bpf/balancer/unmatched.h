@@ -69,4 +69,14 @@ static __noinline int leave_unmatched(struct xdp_md *ctx, const struct packet *p
 	return drop(DROP_STRAYS);
 }
 
+/* A packet that would begin a connection of the service, and does not. */
+static always_inline int refuse(__u32 service, enum drop reason)
+{
+	struct refusals *r = TRACING ? 0 : bpf_map_lookup_elem(&refusals, &service);
+
+	if (r)
+		r->of[reason % 32]++;
+	return drop(reason);
+}
+
 #endif

@@ -1,10 +1,12 @@
 //! What a balancer shall do: services, their backends, how they are scheduled and forwarded. Independent of any file
 //! format; [`Config::validate`] is the only place that judges it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::time::Duration;
+
+use ipnet::IpNet;
 
 use crate::error::ConfigError;
 
@@ -14,9 +16,30 @@ use super::shape::{STATES, State, TICK_SHIFT, forward, scheduler, syn_proxy};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Config {
     pub services: Vec<Service>,
+    /// Of all services.
+    pub access: AccessLists,
     pub policy: Policy,
     /// Local addresses that other balancers give out: connections that these tell of have them, and their packets are the balancer's.
     pub others_local: Vec<IpAddr>,
+}
+
+/// Who may begin connections: the longest prefix decides that an address is in. With an allow list, who is in none may not.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AccessLists {
+    pub allow: BTreeSet<IpNet>,
+    pub deny: BTreeSet<IpNet>,
+}
+
+impl AccessLists {
+    pub fn is_empty(&self) -> bool {
+        self.allow.is_empty() && self.deny.is_empty()
+    }
+
+    /// A prefix that is both allowed and denied, or has bits behind its length.
+    fn flaw(&self) -> Option<IpNet> {
+        let wrong = |prefix: &&IpNet| self.deny.contains(prefix) || prefix.trunc() != **prefix;
+        self.allow.iter().find(wrong).or_else(|| self.deny.iter().find(|prefix| prefix.trunc() != **prefix)).copied()
+    }
 }
 
 /// What becomes of packets that the balancer does not handle, when they come to one of its addresses. Counted either way.
@@ -92,6 +115,8 @@ pub struct Service {
     pub sloppy_tcp: bool,
     pub reuse: PortReuse,
     pub syn_proxy: SynProxy,
+    /// Beside those of all services; of prefixes of one length these decide.
+    pub access: AccessLists,
 }
 
 /// Whether first packets of TCP are answered by the balancer, so that a backend gets one, and a connection is made, when the client has
@@ -352,6 +377,10 @@ impl Config {
             }
             service.validate()?;
         }
+        let lists = self.services.iter().map(|service| &service.access).chain([&self.access]);
+        if let Some(prefix) = lists.filter_map(AccessLists::flaw).next() {
+            return Err(ConfigError::Access { prefix });
+        }
         let addresses: HashSet<IpAddr> = self.services.iter().map(|service| service.address.ip()).collect();
         for Service { address: service, forward, .. } in &self.services {
             if let Some(&address) = forward.local().iter().find(|local| addresses.contains(local)) {
@@ -445,6 +474,7 @@ mod tests {
             sloppy_tcp: false,
             reuse: PortReuse::Reschedule,
             syn_proxy: SynProxy::Off,
+            access: AccessLists::default(),
         }
     }
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 use crate::Error;
 use crate::grace::GracePeriod;
 
+use super::access::AccessTable;
 use super::attach::TransmitMethod;
-use super::config::{Config, ForwardingMethod, Policy, Protocol, Service, UnhandledPolicy};
+use super::config::{AccessLists, Config, ForwardingMethod, Policy, Protocol, Service, UnhandledPolicy};
 use super::handle::BalancerHandle;
 use super::reason::{Drop, Pass};
 use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry, ServiceRegistry};
@@ -43,6 +44,7 @@ pub struct Balancer {
     pub(super) known: ServiceRegistry,
     /// Of this control plane.
     pub(super) gone: RemovedCounters,
+    pub(super) access: AccessTable,
     pub(super) control: Control,
     /// Where packets are spread over workers.
     pub(super) spreader: Option<Spreader>,
@@ -96,10 +98,15 @@ impl Balancer {
         self.reclaim()?;
         self.reclaim_locals()?;
         self.prepare_syn_proxy(config)?;
+        for service in &config.services {
+            self.number_service(service)?;
+        }
+        // Before a service looks into them, which a new one does from its first packet on.
+        self.apply_access(config, true)?;
         // What is there first, so that at no moment a new connection finds less than before or after.
         let mut drained = Vec::new();
         for service in &config.services {
-            self.apply_service(service, &mut drained)?;
+            self.apply_service(service, &config.access, &mut drained)?;
         }
         for address in &config.others_local {
             self.local(*address)?;
@@ -112,6 +119,7 @@ impl Balancer {
             self.handle.tables.backends.set(&number, &value)?;
         }
         self.close_others(config)?;
+        self.apply_access(config, false)?;
         self.leave_locals(config);
         self.apply_owned(config)?;
         self.apply_policy(config.policy)
@@ -150,22 +158,32 @@ impl Balancer {
         Ok(())
     }
 
+    /// The number of a service, which may be new, and its lists.
+    fn number_service(&mut self, service: &Service) -> Result<(u32, [ListSpan; 2]), Error> {
+        let identity = identity(service);
+        if let Some(known) = self.known.services.get(&identity) {
+            return Ok((known.number, [known.schedule, known.locals]));
+        }
+        let new = self.known.new_service(self.handle.sizes.services)?;
+        self.handle.tables.turns.set(&new, &0_u64)?;
+        self.handle.tables.held.set(&new, &0_u64)?;
+        self.handle.tables.unanswered.set(&new, &0_u64)?;
+        self.begin_counting(new, identity)?;
+        // In place before numbers are given to backends, so that no other one gets this one.
+        self.known.services.insert(identity, ServiceEntry::new(new, service.expire));
+        Ok((new, [ListSpan::default(); 2]))
+    }
+
     /// Puts a service in place; `drained` gets the entries that backends without new connections shall have when no packet
     /// chooses from the old schedule any more.
-    fn apply_service(&mut self, service: &Service, drained: &mut Vec<(u32, shape::Backend)>) -> Result<(), Error> {
+    fn apply_service(
+        &mut self,
+        service: &Service,
+        of_all: &AccessLists,
+        drained: &mut Vec<(u32, shape::Backend)>,
+    ) -> Result<(), Error> {
+        let (number, old) = self.number_service(service)?;
         let identity = identity(service);
-        let (number, old) = match self.known.services.get(&identity) {
-            Some(known) => (known.number, [known.schedule, known.locals]),
-            None => {
-                let new = self.known.new_service(self.handle.sizes.services)?;
-                self.handle.tables.turns.set(&new, &0_u64)?;
-                self.handle.tables.held.set(&new, &0_u64)?;
-                self.handle.tables.unanswered.set(&new, &0_u64)?;
-                self.begin_counting(new, identity)?;
-                (new, [ListSpan::default(); 2])
-            }
-        };
-        // In place before numbers are given to backends, so that no other one gets this one.
         let entry = self.known.services.entry(identity).or_insert_with(|| ServiceEntry::new(number, service.expire));
         let was_open = entry.open;
         entry.expire = service.expire;
@@ -197,6 +215,7 @@ impl Balancer {
             reuse: service.reuse.number(),
             syn_proxy: service.syn_proxy.number(),
             proxy_from: service.syn_proxy.from(),
+            access: AccessTable::lists_of(&service.access, of_all),
             ..shape::Service::default()
         };
         self.handle.tables.services.set(&number, &value)?;

@@ -14,6 +14,7 @@ use crate::object::program;
 use crate::objects::{Objects, check_is_new, objects};
 use crate::rights::check_may_load;
 
+use super::access::AccessTable;
 use super::config::ExpiryPolicy;
 use super::control::{ADOPT, Balancer, PROGRAM, SWEEP, key, protocol};
 use super::handle::BalancerHandle;
@@ -73,6 +74,9 @@ pub(crate) struct Tables {
     /// The number of the map that has them, where there is one.
     pub(crate) splices: Map,
     pub(crate) cookie_keys: Map,
+    /// The number of the map that has the lists in force, where there are any.
+    pub(crate) access: Map,
+    pub(crate) access_hits: Map,
     /// Only programs use these.
     others: [Map; 3],
     /// What old kernels' programs hold while they change tables (bpf/lib/atomic.h).
@@ -118,6 +122,8 @@ impl Tables {
             unanswered: map("unanswered", long)?,
             splices: map("splices", number)?,
             cookie_keys: map("cookie_keys", size_of::<shape::CookieKeys>())?,
+            access: map("access", number)?,
+            access_hits: map("access_hits", long)?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
             locks: Map::any(object, "locks").ok(),
         })
@@ -166,6 +172,8 @@ impl Tables {
             &self.unanswered,
             &self.splices,
             &self.cookie_keys,
+            &self.access,
+            &self.access_hits,
             a,
             b,
             c,
@@ -258,6 +266,7 @@ impl Balancer {
                 local_addresses: tables.locals.entries() - 1,
                 list_entries: tables.lists.entries(),
                 ports: PortShare::of_tuning(&tuning),
+                prefixes: Sizes::prefixes_of(tables.access_hits.entries(), tables.services.entries() - 1),
             };
         }
         let control = tables.controls.at(0)?;
@@ -267,6 +276,7 @@ impl Balancer {
             handle: BalancerHandle::new(object, tables, sizes, tuning, layout.slots()),
             known: ServiceRegistry::default(),
             gone: RemovedCounters::default(),
+            access: AccessTable::default(),
             control,
             spreader: None,
             unsent,
@@ -380,6 +390,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "rests" => ("rests", tuning.hold_mask + 1),
         "locals_met" => ("locals_met", sizes.local_addresses + 1),
         "lists" => ("lists", sizes.list_entries),
+        "access_hits" => ("access_hits", sizes.access_numbers()),
         stages::REPLIES => (stages::REPLIES, sizes.connections),
         _ => return None,
     })

@@ -10,6 +10,7 @@
 //! them, so that no change of the configuration breaks one: what is removed gets no new connections and goes with its
 //! last.
 
+mod access;
 mod adopt;
 mod attach;
 mod config;
@@ -38,11 +39,12 @@ mod unsent;
 mod watch;
 mod workers;
 
+pub use access::AccessHits;
 pub use adopt::{Adopted, Adopter, AdoptionRefusal, SharedConnection, TableRecord};
 pub use attach::{Attachment, GenericXdp, Mode, TransmitMethod, release};
 pub use config::{
-    Backend, Config, ExpiryPolicy, ForwardingMethod, MAX_BACKENDS, MAX_WEIGHT, Policy, PortReuse, Protocol, Scheduler,
-    Service, SynProxy, Timeouts, UnhandledPolicy,
+    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, MAX_BACKENDS, MAX_WEIGHT, Policy, PortReuse,
+    Protocol, Scheduler, Service, SynProxy, Timeouts, UnhandledPolicy,
 };
 pub use control::{Balancer, Clock};
 pub use handle::{BalancerHandle, SweepReport};

@@ -53,6 +53,8 @@ reasons! {
             "nothing: with `syn_proxy = \"auto\"` a flood goes on while they come, and `netrig lb status` shows of which service";
         ProxyWaits = 23, "proxy_waits", "a packet of a connection of the SYN proxy's, before its backend has answered, that says nothing new; or a backend's that answers another SYN, which is reset",
             "nothing if few; many of them: see whether the service's backends answer, and whether their backlog is full (`ss -lnt`)";
+        Denied = 24, "denied", "a new connection from an address that the lists `allow` and `deny` refuse",
+            "nothing if it is meant; `netrig lb access` shows which prefix refuses how many, and takes prefixes out";
     }
 }
 

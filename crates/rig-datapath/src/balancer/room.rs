@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::Error;
 
+use super::access;
 use super::config::Config;
 use super::control::{Balancer, identity};
 use super::registry::{Identity, ServiceEntry, ServiceRegistry, within};
@@ -19,6 +20,7 @@ impl Balancer {
         let services: BTreeSet<Identity> =
             known.services.keys().copied().chain(config.services.iter().map(identity)).collect();
         fits(services.len(), sizes.services, "services")?;
+        fits(access::prefixes(config), sizes.prefixes, "prefixes")?;
         let locals = config.services.iter().flat_map(|service| service.forward.local());
         let locals: BTreeSet<IpAddr> = known.locals.keys().chain(locals).copied().collect();
         fits(locals.len(), sizes.local_addresses, "local addresses")?;

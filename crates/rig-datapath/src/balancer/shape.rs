@@ -84,6 +84,13 @@ pub(crate) mod scheduler {
     pub(crate) const FLOW_HASH: u8 = 4;
 }
 
+/// Bits of `Service::access`, and of lists of IPv6 in the trie.
+pub(crate) mod access {
+    pub(crate) const OWN: u8 = 1;
+    pub(crate) const OF_ALL: u8 = 2;
+    pub(crate) const V6: u32 = 0x10000;
+}
+
 /// Values of the map `owned`; see `enum ownership`.
 pub(crate) mod ownership {
     pub(crate) const TO: u32 = 1;
@@ -176,7 +183,20 @@ plain! {
         limit: u32,
         proxy_from: u32,
         syn_proxy: u8,
-        pad: [u8; 7],
+        access: u8,
+        pad: [u8; 6],
+    }
+
+    pub(crate) struct AccessKey: 24 {
+        bits: u32,
+        list: u32,
+        address: Address,
+    }
+
+    pub(crate) struct AccessRule: 8 {
+        number: u32,
+        allows: u16,
+        length: u16,
     }
 
     pub(crate) struct Splice: 16 {
@@ -264,7 +284,7 @@ plain! {
         pad: u32,
     }
 
-    pub(crate) struct Trace: 136 {
+    pub(crate) struct Trace: 168 {
         kind: u32,
         entry: u32,
         live: u64,
@@ -279,6 +299,8 @@ plain! {
         hash: u64,
         copy: Connection,
         splice: Splice,
+        client: AccessKey,
+        rule: AccessRule,
     }
 
     pub(crate) struct PathMtu: 8 {

@@ -23,6 +23,9 @@ pub struct Sizes {
     /// hash 251 to 65,537. While a schedule is changed, both the old and the new one are there.
     pub list_entries: u32,
     pub ports: PortShare,
+    /// Prefixes of all lists of who may begin connections together, 1 to 2^20. Those that there are take some 100 bytes each, beside 8
+    /// on each CPU for each that there may be.
+    pub prefixes: u32,
 }
 
 impl Default for Sizes {
@@ -33,6 +36,7 @@ impl Default for Sizes {
             backends: 4096,
             local_addresses: 1024,
             list_entries: 1 << 19,
+            prefixes: 1 << 16,
             ports: PortShare::default(),
         }
     }
@@ -163,6 +167,15 @@ impl Sizes {
         (self.backends + 1).next_power_of_two().max(LEAST_HOPS)
     }
 
+    /// What prefixes are counted under, from 1: with an allow list comes what is in none, of both families.
+    pub(crate) fn access_numbers(&self) -> u32 {
+        1 + self.prefixes + 2 * (self.services + 1)
+    }
+
+    pub(crate) fn prefixes_of(access_numbers: u32, services: u32) -> u32 {
+        access_numbers - 1 - 2 * (services + 1)
+    }
+
     fn overflow(&self) -> u32 {
         (self.connections / 8).max(LEAST_OVERFLOW).next_multiple_of(WAYS as u32)
     }
@@ -177,6 +190,7 @@ impl Sizes {
             ("entries of schedules", self.list_entries, 1, 1 << 28),
             ("shares of local ports", self.ports.of.into(), 1, PortShare::MOST.into()),
             ("the share of local ports with this number", self.ports.share.into(), 1, self.ports.of.into()),
+            ("prefixes", self.prefixes, 1, 1 << 20),
         ];
         for (what, wanted, least, most) in bounds {
             if !(least..=most).contains(&wanted) {
@@ -212,7 +226,8 @@ impl Sizes {
                 + u64::from(self.cached_routes()) * size_of::<CachedRoute>() as u64 * cpus
                 + bytes(self.local_addresses, size_of::<Address>() + 4)
                 + bytes(self.local_addresses + self.services + self.backends, size_of::<Address>() + 8 + HASHED)
-                + u64::from(self.list_entries) * 4,
+                + u64::from(self.list_entries) * 4
+                + u64::from(self.access_numbers()) * 8 * cpus,
             splices: 0,
         }
     }

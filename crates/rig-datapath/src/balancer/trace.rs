@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::PoisonError;
 
+use ipnet::IpNet;
 use libbpf_rs::Object;
 
 use crate::Error;
@@ -93,6 +94,8 @@ pub struct Trace {
     /// Also for one whose sender would be told that it is too big, which transmits that.
     pub drop: Option<Drop>,
     pub pass: Option<Pass>,
+    /// The prefix of a list that decides whether it may begin a connection; of no length also where it is in none of an allow list.
+    pub prefix: Option<IpNet>,
     /// The source of a tunnel's outer header.
     pub tunnel_from: Option<IpAddr>,
     /// The interface by which it would leave, where there is a way.
@@ -147,6 +150,11 @@ impl Tracer {
     }
 }
 
+fn prefix(notes: &shape::Trace) -> Option<IpNet> {
+    let length = u8::try_from(notes.rule.length).ok().filter(|_| notes.rule.number != 0)?;
+    IpNet::new(notes.client.address.into(), length).ok().map(|prefix| prefix.trunc())
+}
+
 impl BalancerHandle {
     /// What would happen to `frame`, an Ethernet frame that comes in by `interface` (one that has a program, see
     /// [`test_run::run`]; none for the loopback interface), now and on the calling thread's CPU: the program itself runs
@@ -187,6 +195,7 @@ impl BalancerHandle {
             verdict: outcome.verdict,
             drop,
             pass,
+            prefix: prefix(&notes),
             tunnel_from: service
                 .filter(|service| service.forward == forward::TUNNEL)
                 .and_then(|_| names.local(&notes.copy))

@@ -1,5 +1,6 @@
 //! `netrig lb` as a service: its file, its socket, its commands, its end, with real connections through it.
 
+mod access;
 mod checks;
 mod health;
 mod ipvs;

@@ -2,6 +2,7 @@
 //!
 //! It knows nothing of buckets, records and CPUs: a connection is found by looking at all of them.
 
+mod access;
 mod local_ports;
 mod packet;
 mod shortage;
@@ -18,7 +19,7 @@ use rig_wire::protocol::{TCP, UDP};
 
 use crate::test_run::Verdict;
 
-use super::config::{Config, ForwardingMethod, Policy, PortReuse, Protocol, Scheduler, Service, SynProxy};
+use super::config::{AccessLists, Config, ForwardingMethod, Policy, PortReuse, Protocol, Scheduler, Service, SynProxy};
 use super::reason::{Drop, Pass};
 use super::schedule::{self, LEAST_SCANNED};
 use super::shape::State;
@@ -139,6 +140,7 @@ pub struct Model {
     dead: Vec<u32>,
     capacity: usize,
     policy: Policy,
+    access: AccessLists,
     mtu: usize,
     /// The tick in which the last message was sent that a packet was too big, and how many.
     icmp_sent: (u32, u32),
@@ -177,6 +179,7 @@ impl Model {
             dead: Vec::new(),
             capacity,
             policy: Policy::default(),
+            access: AccessLists::default(),
             mtu,
             icmp_sent: (0, 0),
             strays: HashMap::new(),
@@ -198,6 +201,7 @@ impl Model {
     /// See [`Balancer::apply`](super::Balancer::apply). The configuration is a valid one.
     pub fn apply(&mut self, config: &Config) {
         self.policy = config.policy;
+        self.access = config.access.clone();
         self.reclaim();
         self.services.iter_mut().for_each(|known| known.open = false);
         for known in &mut self.backends {
@@ -515,9 +519,7 @@ impl Model {
             flags if flags & (RST | SYN) != 0 => false,
             _ => self.services[service.0].service.sloppy_tcp,
         };
-        if tcp_flags & (SYN | ACK | RST) == SYN && packet.tuple.protocol == TCP && self.is_proxying(service) {
-            return Err(self.answer(packet, frame, tick));
-        }
+        let proxied = tcp_flags & (SYN | ACK | RST) == SYN && packet.tuple.protocol == TCP && self.is_proxying(service);
         let cookie = if self.takes_cookies(service) { self.cookie(packet, frame) } else { None };
         if packet.tuple.protocol == TCP && !begins && cookie.is_none() {
             return Err(match tcp_flags & (RST | SYN) == 0 {
@@ -525,6 +527,12 @@ impl Model {
                 true if self.own.contains(&to) => self.pass_counted(Pass::NoConnection, tick),
                 _ => Drop::NoConnection.into(),
             });
+        }
+        if self.is_denied(service, packet.tuple.source.ip()) {
+            return Err(Drop::Denied.into());
+        }
+        if proxied {
+            return Err(self.answer(packet, frame, tick));
         }
         let client = packet.tuple.source;
         let of = |connection: &&Connection| connection.service == service;

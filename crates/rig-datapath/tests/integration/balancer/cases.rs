@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 
 use rig_datapath::balancer::replay::Packet;
 use rig_datapath::balancer::{
-    Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, PortReuse, Protocol, Scheduler, Service, Sizes,
-    SynProxy, Timeouts,
+    AccessLists, Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, PortReuse, Protocol, Scheduler, Service,
+    Sizes, SynProxy, Timeouts,
 };
 use rig_wire::checksum;
 use rig_wire::ethernet::{Ethernet, HEADER, Mac, TAG};
@@ -41,6 +41,7 @@ pub fn sizes() -> Sizes {
         backends: 64,
         local_addresses: 64,
         list_entries: 1 << 16,
+        prefixes: 64,
         ..Sizes::default()
     }
 }
@@ -90,6 +91,7 @@ pub fn config() -> Config {
                         (PROXIED, Protocol::Tcp) => SynProxy::Always,
                         _ => SynProxy::Off,
                     },
+                    access: AccessLists::default(),
                 });
             }
         }

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use rig_datapath::balancer::model::{Model, Route};
 use rig_datapath::balancer::{
-    Backend, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Pass, Policy, PortReuse, Protocol, Scheduler,
-    Service, SynProxy, UnhandledPolicy,
+    AccessLists, Backend, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Pass, Policy, PortReuse,
+    Protocol, Scheduler, Service, SynProxy, UnhandledPolicy,
 };
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -149,13 +149,18 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(connection, outward, options, flags)| Step::Numbers { connection, outward, options, flags }),
         3 => (0_u16..60).prop_map(|ticks| Step::Later { ticks }),
         2 => Just(Step::Sweep),
-        1 => (0_u8..4).prop_map(|config| Step::Change { config }),
+        1 => (0_u8..5).prop_map(|config| Step::Change { config }),
         2 => (0_u16..60, 0_u16..3).prop_map(|(ticks, generation)| Step::Watch { ticks, generation }),
     ]
 }
 
 fn with(scheduler: Scheduler, service: Service) -> Service {
     Service { scheduler, ..service }
+}
+
+fn lists(allow: &[&str], deny: &[&str]) -> AccessLists {
+    let set = |prefixes: &[&str]| prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect();
+    AccessLists { allow: set(allow), deny: set(deny) }
 }
 
 fn always(service: Service) -> Service {
@@ -219,6 +224,12 @@ fn configs() -> Vec<Config> {
     fewer[0].reuse = PortReuse::Keep;
     fewer[1].expire = ExpiryPolicy::Quiescent;
     fewer[3].forward = full_nat(&["10.0.0.102"]);
+    let mut listed = all.clone();
+    listed[0].access = lists(&["10.0.0.60/32"], &["10.0.0.50/32"]);
+    listed[1].access = lists(&[], &["10.0.0.62/32"]);
+    listed[2].access = lists(&["fd00::/32"], &["fd00::60/127", "::/0"]);
+    listed[9].access = lists(&["10.0.0.56/29"], &["10.0.0.61/32"]);
+    listed[12].access = lists(&["0.0.0.0/0"], &[]);
     let pass = Policy { fragments: UnhandledPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
     // Two in a tick.
     let few = Policy { strays: NonZeroU32::new(14), ..Policy::default() };
@@ -227,6 +238,7 @@ fn configs() -> Vec<Config> {
         config(&drained),
         Config { policy: pass, ..config(&fewer) },
         config(&[]),
+        Config { access: lists(&["10.0.0.50/32"], &["10.0.0.60/31", "fd00::61/128"]), ..config(&listed) },
     ]
 }
 

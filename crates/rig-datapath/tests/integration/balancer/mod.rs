@@ -1,5 +1,6 @@
 //! The balancer's programs on packets, without traffic: each branch, packet in, verdict and every byte out.
 
+mod access;
 mod adopt;
 mod cases;
 mod changes;
@@ -26,7 +27,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
 use rig_datapath::balancer::{
-    Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, SynProxy, Timeouts,
+    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes,
+    SynProxy, Timeouts,
 };
 
 pub fn small() -> Sizes {
@@ -36,6 +38,7 @@ pub fn small() -> Sizes {
         backends: 64,
         local_addresses: 16,
         list_entries: 1 << 16,
+        prefixes: 64,
         ..Sizes::default()
     }
 }
@@ -63,6 +66,7 @@ pub fn service(address: &str, forward: ForwardingMethod, backends: &[Backend]) -
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
+        access: AccessLists::default(),
     }
 }
 

@@ -19,7 +19,8 @@ mod web;
 use std::net::{IpAddr, SocketAddr};
 
 use rig_datapath::balancer::{
-    Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes, SynProxy, Timeouts,
+    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes,
+    SynProxy, Timeouts,
 };
 
 use super::balancer::frames;
@@ -31,7 +32,15 @@ pub const V6: &str = "fd09::1";
 const LOCAL: [&str; 4] = ["10.8.0.1", "10.8.0.2", "fd08::1", "fd08::2"];
 
 pub fn sizes(connections: u32) -> Sizes {
-    Sizes { connections, services: 16, backends: 64, local_addresses: 16, list_entries: 1 << 16, ..Sizes::default() }
+    Sizes {
+        connections,
+        services: 16,
+        backends: 64,
+        local_addresses: 16,
+        list_entries: 1 << 16,
+        prefixes: 64,
+        ..Sizes::default()
+    }
 }
 
 pub fn backend(address: SocketAddr, weight: u32) -> Backend {
@@ -51,6 +60,7 @@ pub fn tcp(address: &str, port: u16, forward: ForwardingMethod, backends: Vec<Ba
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
+        access: AccessLists::default(),
     }
 }
 
