@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 
+use ipnet::IpNet;
 use rig_datapath::balancer::replay::Packet;
 use rig_datapath::balancer::{
     AccessLists, Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, PortReuse, Protocol, Scheduler, Service,
@@ -28,6 +29,7 @@ const UNREACHABLE: u8 = 207;
 const SECOND_NAT: u8 = 208;
 const NOBODY: u8 = 209;
 const PROXIED: u8 = 210;
+const DENIED: u8 = 211;
 /// First local address; there are several, because their ports are shared out by CPU.
 const LOCAL: u8 = 100;
 const LOCALS: u8 = 16;
@@ -41,7 +43,7 @@ pub fn sizes() -> Sizes {
         backends: 64,
         local_addresses: 64,
         list_entries: 1 << 16,
-        prefixes: 64,
+        prefixes: 256,
         ..Sizes::default()
     }
 }
@@ -73,7 +75,12 @@ pub fn config() -> Config {
             (UNREACHABLE, full_nat(), unreachable),
             (SECOND_NAT, ForwardingMethod::Nat, backend(11, 8080)),
             (PROXIED, full_nat(), backend(10, 8080)),
+            (DENIED, full_nat(), backend(10, 8080)),
         ];
+        // One of them has all clients, beside others as long as single addresses.
+        let prefix = |number, length| IpNet::new(host(number, ipv6), length).unwrap().trunc();
+        let denied = (2..32).map(|number| prefix(number * 8, if ipv6 { 128 } else { 32 })).chain([prefix(1, 8)]);
+        let denying = AccessLists { deny: denied.collect(), ..AccessLists::default() };
         for (number, forward, backend) in all {
             for protocol in [Protocol::Tcp, Protocol::Udp] {
                 services.push(Service {
@@ -91,7 +98,7 @@ pub fn config() -> Config {
                         (PROXIED, Protocol::Tcp) => SynProxy::Always,
                         _ => SynProxy::Off,
                     },
-                    access: AccessLists::default(),
+                    access: if number == DENIED { denying.clone() } else { AccessLists::default() },
                 });
             }
         }
@@ -373,6 +380,7 @@ impl CaseBuilder<'_> {
             (RST, FULL_NAT, Drop::NoConnection, "a reset of no connection"),
             (ACK, FULL_NAT, Drop::NoConnection, "from the middle of no connection"),
             (SYN, DRAINED, Drop::NoBackend, "no backend with a weight"),
+            (SYN, DENIED, Drop::Denied, "a SYN from a denied client"),
             (SYN, SILENT, Drop::NoNeighbor, "a backend that does not answer"),
             (SYN, UNREACHABLE, Drop::NoRoute, "a backend without a route"),
         ];
