@@ -26,7 +26,7 @@ use super::daemon::keep::{remove_all, taken};
 use super::daemon::{self, Overlay, Run};
 use super::instance::{Name, files};
 use super::message::{Protocol, Reply, Request, RuleChange, ServiceKey};
-use super::settings::{Completeness, Device, Settings, Workers, parse_prefix};
+use super::settings::{Completeness, Device, ServiceText, Settings, Workers, parse_prefix};
 use super::views::{NameOption, print_json};
 
 #[derive(Debug, Subcommand)]
@@ -108,7 +108,7 @@ pub enum Control {
         /// IPv4 or IPv6, as 198.51.100.0/24, or an address
         #[arg(value_name = "PREFIX", value_parser = parse_prefix)]
         prefixes: Vec<IpNet>,
-        /// In the lists of this service, not in those for all: 'tcp 192.0.2.1:80'; tcp by default
+        /// In the lists of this service, not in those for all (listed with them): 'tcp 192.0.2.1:80'; tcp by default
         #[arg(long, value_name = "SERVICE")]
         service: Option<String>,
         /// Print the list as JSON: `service`, `prefix`, `allows` and `packets` of each
@@ -255,7 +255,14 @@ fn access(
 ) -> Result<Exit, Failure> {
     let Some(change) = change else {
         let mut entries = client::access(name)?;
-        entries.retain(|entry| service.is_none() || entry.service == service);
+        if let Some(key) = service {
+            if !client::status(name)?.services.iter().any(|known| known.key == key) {
+                let error = anyhow!("No such service: {}", ServiceText(key));
+                return Err(Failure::new(Exit::BadInput, error));
+            }
+            // Those of all decide for it, too.
+            entries.retain(|entry| entry.service.is_none_or(|of| of == key));
+        }
         if json {
             print_json(&entries)?;
         } else {

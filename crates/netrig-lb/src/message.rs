@@ -55,7 +55,7 @@ pub enum Reply {
     Access(Vec<AccessEntry>),
 }
 
-/// A prefix of a list, and how many first packets it has decided on since it came into force, or since this control plane began.
+/// A prefix of a list, and how many first packets it has decided on since it came into force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessEntry {
     /// `None`: of all services.

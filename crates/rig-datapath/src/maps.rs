@@ -39,6 +39,13 @@ impl Map {
         Self { name, handle }.with(value)
     }
 
+    /// The map that an array of maps has there.
+    pub(crate) fn inner(&self, index: u32, value: usize) -> Result<Option<Self>, Error> {
+        let Some(id) = self.get::<u32, u32>(&index)? else { return Ok(None) };
+        let handle = MapHandle::from_map_id(id).map_err(self.failed("open what is in"))?;
+        Self { name: self.name, handle }.with(value).map(Some)
+    }
+
     fn with(self, value: usize) -> Result<Self, Error> {
         if self.handle.value_size() as usize != value {
             return Err(Error::Missing { kind: "map of this layout", name: self.name.to_owned() });

@@ -26,7 +26,7 @@ use crate::instance::Name;
 use crate::message::{Reply, Request};
 use crate::metrics;
 use crate::settings::{
-    Completeness, Rules, ServiceText, Settings, Start, changes, passes_in_time, protocol, read_secret,
+    Access, Completeness, Rules, ServiceText, Settings, Start, changes, passes_in_time, protocol, read_secret,
 };
 use crate::sync::Sync;
 use crate::sync::board::SyncEvent;
@@ -142,6 +142,23 @@ pub(super) fn raise_room(what: &str) -> Option<String> {
         "raise `{key}` in [room] of the file{waits}. It needs a restart: with --persist `netrig lb stop --detach` first, which \
          loses the connections"
     ))
+}
+
+/// Those that have no lists of their own any more because they were removed, whether they were added again or not.
+fn services_that_lost_lists(
+    edits: &[crate::message::RuleChange],
+    before: &Rules,
+    after: &Rules,
+) -> Vec<crate::message::ServiceKey> {
+    use crate::message::RuleChange as R;
+    let removed = |key| {
+        edits
+            .iter()
+            .any(|edit| matches!(edit, R::Clear) || matches!(edit, R::DeleteService { service } if *service == key))
+    };
+    let has = |rules: &Rules, key| rules.service(key).is_some_and(|service| service.access != Access::default());
+    let keys = before.services.iter().map(|service| service.key);
+    keys.filter(|key| removed(*key) && has(before, *key) && !has(after, *key)).collect()
 }
 
 /// What is left when the control plane has ended.
@@ -408,10 +425,16 @@ impl Engine {
                 ..Refusal::new(error.to_string(), Some(error.hint().to_owned()))
             })?;
         }
+        let without_lists = services_that_lost_lists(edits, &self.rules, &rules);
         let put = self.put_in_force(rules);
-        let said = put.map_err(|error| Refusal { edit: self.first_impossible(edits), ..refusal(error) })?;
+        let mut said = put.map_err(|error| Refusal { edit: self.first_impossible(edits), ..refusal(error) })?;
         self.edits += edits.len() as u32;
         self.drains.edited(edits, &self.rules, Instant::now());
+        for key in without_lists {
+            let line = format!("{}: its allow and deny lists went with it when it was removed", ServiceText(key));
+            warn!("{line}");
+            said.push(line);
+        }
         Ok(said)
     }
 
@@ -571,6 +594,26 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_that_go_with_their_service_are_told() {
+        use crate::message::{Protocol, RuleChange as R, ServiceKey, ServiceOptions};
+        let key = |host| ServiceKey { protocol: Protocol::Tcp, address: ([192, 0, 2, host], 80).into() };
+        let add = |host| R::AddService { service: key(host), options: ServiceOptions::default() };
+        let deny = R::Deny { service: Some(key(1)), prefix: ipnet::IpNet::new_assert([198, 51, 100, 0].into(), 24) };
+        let after = |rules: &Rules, edits: &[R]| {
+            let mut rules = rules.clone();
+            edits.iter().for_each(|edit| assert_eq!(rules.edit(edit), Ok(())));
+            rules
+        };
+        let rules = after(&Rules::default(), &[add(1), add(2), deny.clone()]);
+        let told = |edits: &[R]| services_that_lost_lists(edits, &rules, &after(&rules, edits));
+        let delete = |host| R::DeleteService { service: key(host) };
+        assert_eq!(told(&[delete(1)]), [key(1)]);
+        assert_eq!(told(&[R::Clear, add(1)]), [key(1)]);
+        assert_eq!(told(&[delete(2)]), []);
+        assert_eq!(told(&[delete(1), add(1), deny]), []);
+    }
 
     #[test]
     fn a_trouble_is_said_once_and_again_when_it_has_come_back() {

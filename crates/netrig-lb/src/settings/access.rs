@@ -78,6 +78,22 @@ pub fn parse_prefix(text: &str) -> Result<IpNet, String> {
 impl PrefixFile {
     /// A prefix a line; what is behind a # is left out.
     pub fn read(path: &Path) -> Result<Self, PrefixFileError> {
+        match Self::read_lines(path)? {
+            (_, Some(wrong)) => Err(wrong),
+            (file, None) => Ok(file),
+        }
+    }
+
+    /// Without lines that are wrong, of which the first is told. A file in which no line is right is refused: an empty list is none.
+    pub(super) fn read_what_is_right(path: &Path) -> Result<(Self, Option<PrefixFileError>), PrefixFileError> {
+        match Self::read_lines(path)? {
+            (file, Some(wrong)) if file.prefixes.is_empty() => Err(wrong),
+            read => Ok(read),
+        }
+    }
+
+    /// The right lines, and what is wrong with the first other one.
+    fn read_lines(path: &Path) -> Result<(Self, Option<PrefixFileError>), PrefixFileError> {
         if !path.is_absolute() {
             return Err(PrefixFileError::Relative(path.to_owned()));
         }
@@ -92,15 +108,18 @@ impl PrefixFile {
         if length as u64 > MOST_BYTES {
             return Err(PrefixFileError::Large(path.to_owned()));
         }
-        let mut prefixes = BTreeSet::new();
+        let (mut prefixes, mut first_wrong) = (BTreeSet::new(), None);
         for (at, line) in text.lines().enumerate() {
             let said = line.split_once('#').map_or(line, |(said, _)| said).trim();
             if !said.is_empty() {
                 let wrong = |what| PrefixFileError::Line { path: path.to_owned(), line: at + 1, what };
-                prefixes.insert(parse_prefix(said).map_err(wrong)?);
+                match parse_prefix(said) {
+                    Ok(prefix) => drop(prefixes.insert(prefix)),
+                    Err(what) => first_wrong = first_wrong.or_else(|| Some(wrong(what))),
+                }
             }
         }
-        Ok(Self { path: path.to_owned(), prefixes: Arc::new(prefixes) })
+        Ok((Self { path: path.to_owned(), prefixes: Arc::new(prefixes) }, first_wrong))
     }
 }
 
@@ -113,6 +132,12 @@ impl PrefixList {
         self.said.contains(prefix) || self.file.as_ref().is_some_and(|file| file.prefixes.contains(prefix))
     }
 
+    fn take_out_of_file(&mut self, prefixes: &BTreeSet<IpNet>) {
+        if let Some(file) = self.file.as_mut().filter(|_| !prefixes.is_empty()) {
+            file.prefixes = Arc::new(file.prefixes.difference(prefixes).copied().collect());
+        }
+    }
+
     fn whole(&self) -> BTreeSet<IpNet> {
         self.prefixes().copied().collect()
     }
@@ -122,6 +147,20 @@ impl Access {
     /// As the datapath shall have them.
     pub(super) fn in_force(&self) -> AccessLists {
         AccessLists { allow: self.allow.whole(), deny: self.deny.whole() }
+    }
+
+    /// Prefixes that are in both lists because a file has them by now stay as a command has said, or are denied if two files have them. An
+    /// allow list that would be empty, so none, is left as it is. What was taken out of files.
+    pub(super) fn settle(&mut self) -> BTreeSet<IpNet> {
+        let (allow, deny) = (self.allow.whole(), self.deny.whole());
+        let both = allow.intersection(&deny).copied();
+        let (stay, go): (BTreeSet<IpNet>, BTreeSet<IpNet>) = both.partition(|prefix| self.allow.said.contains(prefix));
+        if allow.len() > go.len() {
+            self.allow.take_out_of_file(&go);
+        }
+        self.deny.take_out_of_file(&stay);
+        let settled = |prefix: &IpNet| !(self.allow.contains(prefix) && self.deny.contains(prefix));
+        stay.into_iter().chain(go).filter(settled).collect()
     }
 
     pub(super) fn lists(&self) -> [(&'static str, &PrefixList); 2] {
@@ -165,8 +204,9 @@ impl Rules {
                 list.file.as_ref().filter(|file| file.prefixes.contains(&prefix)).map(|file| file.path.clone())
             });
             return match from_file {
-                _ if access.allow.said.remove(&prefix) || access.deny.said.remove(&prefix) => Ok(()),
+                // Taken out here, it would still be in the list.
                 Some(path) => Err(EditError::PrefixOfFile(prefix, path)),
+                None if access.allow.said.remove(&prefix) || access.deny.said.remove(&prefix) => Ok(()),
                 None => Err(EditError::NoPrefix(prefix)),
             };
         }
@@ -198,6 +238,43 @@ mod tests {
         }
     }
 
+    fn list(said: &[&str], file: &[&str]) -> PrefixList {
+        let set = |prefixes: &[&str]| prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect();
+        let file = PrefixFile { path: "/list".into(), prefixes: Arc::new(set(file)) };
+        PrefixList { said: set(said), file: Some(file) }
+    }
+
+    #[test]
+    fn a_command_takes_nothing_out_of_a_file() {
+        let (both, alone) = ("10.0.0.0/8".parse().unwrap(), "10.1.0.0/16".parse().unwrap());
+        let deny = list(&["10.0.0.0/8", "10.1.0.0/16"], &["10.0.0.0/8"]);
+        let mut rules = Rules { access: Access { deny, ..Access::default() }, ..Rules::default() };
+        let refused = rules.change_prefix(None, both, PrefixChange::Remove);
+        assert_eq!(refused, Err(EditError::PrefixOfFile(both, "/list".into())));
+        assert!(rules.access.deny.said.contains(&both));
+        rules.change_prefix(None, alone, PrefixChange::Remove).unwrap();
+        assert_eq!(rules.change_prefix(None, alone, PrefixChange::Remove), Err(EditError::NoPrefix(alone)));
+    }
+
+    #[test]
+    fn what_a_command_has_said_holds_against_a_file() {
+        let settled = |allow: PrefixList, deny: PrefixList| {
+            let mut access = Access { allow, deny };
+            let out: Vec<String> = access.settle().iter().map(IpNet::to_string).collect();
+            (out, access.in_force())
+        };
+        let (out, lists) = settled(list(&["10.0.0.2/32"], &[]), list(&[], &["10.0.0.2/32", "10.0.0.3/32"]));
+        assert_eq!((out, lists.allow.len(), lists.deny.len()), (vec!["10.0.0.2/32".to_owned()], 1, 1));
+        // As it is denied by a command, or by both files.
+        for said in [&["10.0.0.2/32"][..], &[]] {
+            let (out, lists) = settled(list(&[], &["10.0.0.2/32", "10.0.0.3/32"]), list(said, &["10.0.0.2/32"]));
+            assert_eq!((out, lists.allow.len(), lists.deny.len()), (vec!["10.0.0.2/32".to_owned()], 1, 1));
+        }
+        // Nobody may begin more than before: no allow list is made empty.
+        let (out, lists) = settled(list(&[], &["10.0.0.2/32"]), list(&["10.0.0.2/32"], &[]));
+        assert_eq!((out, lists.allow.len(), lists.deny.len()), (vec![], 1, 1));
+    }
+
     #[test]
     fn a_file_has_a_prefix_a_line() {
         let directory = tempfile::tempdir().unwrap();
@@ -210,6 +287,12 @@ mod tests {
         assert_eq!(read(""), Ok(0));
         let wrong = read("198.51.100.0/24\n\n198.51.100.0/25 198.51.101.0/25\n").unwrap_err();
         assert!(wrong.contains("deny:3: '198.51.100.0/25 198.51.101.0/25' is not a prefix"), "{wrong}");
+        std::fs::write(&path, "198.51.100.0/24\n198.51.1").unwrap();
+        let (half, wrong) = PrefixFile::read_what_is_right(&path).unwrap();
+        assert_eq!(half.prefixes.len(), 1);
+        assert!(wrong.unwrap().to_string().contains("deny:2: '198.51.1' is not a prefix"));
+        std::fs::write(&path, "198.51.1").unwrap();
+        assert!(PrefixFile::read_what_is_right(&path).is_err(), "an empty list would be none");
         assert!(matches!(PrefixFile::read(Path::new("deny")), Err(PrefixFileError::Relative(_))));
         assert!(matches!(PrefixFile::read(directory.path()), Err(PrefixFileError::NoFile(_))));
         assert!(matches!(PrefixFile::read(&directory.path().join("none")), Err(PrefixFileError::Read(..))));

@@ -15,6 +15,7 @@ use rig_sys::cpu::CpuSet;
 use rig_sys::packet_socket::PacketTap;
 use rig_sys::socket::{AddressError, parse_address};
 use toml::Spanned;
+use tracing::warn;
 
 use super::access::{Access, PrefixFile, PrefixList, parse_prefix};
 use super::check::{self, CheckedService};
@@ -374,13 +375,26 @@ impl Reader<'_> {
                     list.said.insert(parse_prefix(text).map_err(|what| self.error(span, what, None))?);
                 }
             }
-            let read = file.as_ref().map(|file| {
-                PrefixFile::read(file.get_ref()).map_err(|error| self.error(file.span(), error.to_string(), None))
-            });
-            list.file = read.transpose()?;
+            let read = |file: &Spanned<PathBuf>| match self.completeness {
+                Completeness::Required => PrefixFile::read(file.get_ref()).map(|file| (file, None)),
+                Completeness::Optional => PrefixFile::read_what_is_right(file.get_ref()),
+            };
+            if let Some(file) = file {
+                let read = read(file).map_err(|error| self.error(file.span(), error.to_string(), None));
+                let (file, wrong) = read?;
+                wrong.into_iter().for_each(|wrong| warn!("{wrong}: lines that are wrong are left out"));
+                list.file = Some(file);
+            }
         }
         let [allow, deny] = lists;
-        Ok(Access { allow, deny })
+        let mut access = Access { allow, deny };
+        // Without a control plane nobody could mend it.
+        if self.completeness == Completeness::Optional {
+            for prefix in access.settle() {
+                warn!("{prefix} is in a file of the other list by now: that is left out until the next reload");
+            }
+        }
+        Ok(access)
     }
 
     /// Each service has its own.

@@ -11,10 +11,10 @@ use zerocopy::IntoBytes as _;
 
 use crate::Error;
 
-use super::config::{AccessLists, Config, Protocol};
+use super::config::{AccessLists, Config, Protocol, Service};
 use super::control::{Balancer, identity};
 use super::registry::within;
-use super::shape::{AccessKey, AccessRule, Address, access};
+use super::shape::{self, AccessKey, AccessRule, Address, access};
 
 /// First packets that a prefix of a list has decided on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,15 +55,41 @@ impl AccessTable {
         let said =
             lists.allow.iter().map(|prefix| (*prefix, true)).chain(lists.deny.iter().map(|prefix| (*prefix, false)));
         rules.extend(said.map(|(prefix, allows)| ((list, prefix), Rule { allows, others: false })));
-        if lists.allow.is_empty() {
-            return;
-        }
-        for all in [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()] {
-            let all = IpNet::new_assert(all, 0);
-            rules.entry((list, all)).or_insert(Rule { allows: false, others: true });
+        for all in Self::others(lists) {
+            rules.insert((list, all), Rule { allows: false, others: true });
         }
     }
+
+    /// Prefixes that stand for what is in none.
+    fn others(lists: &AccessLists) -> impl Iterator<Item = IpNet> {
+        let all = [IpAddr::from(Ipv4Addr::UNSPECIFIED), Ipv6Addr::UNSPECIFIED.into()];
+        let all = all.map(|all| IpNet::new_assert(all, 0)).into_iter().filter(|_| !lists.allow.is_empty());
+        all.filter(|all| !lists.allow.contains(all) && !lists.deny.contains(all))
+    }
+
+    /// Whether these are in force already, each rule under a number; `beside` others may be, too. It copies nothing: each change of a
+    /// weight asks.
+    fn is_in_force(&self, wanted: &BTreeMap<u32, &AccessLists>, beside: bool) -> bool {
+        let has = |list: u32, prefix: IpNet, allows, others| {
+            self.rules.get(&(list, prefix)) == Some(&Rule { allows, others })
+        };
+        let mut count = 0;
+        for (list, lists) in wanted {
+            let all = lists.allow.iter().all(|prefix| has(*list, *prefix, true, false))
+                && lists.deny.iter().all(|prefix| has(*list, *prefix, false, false))
+                && Self::others(lists).all(|prefix| has(*list, prefix, false, true));
+            if !all {
+                return false;
+            }
+            count += lists.allow.len() + lists.deny.len() + Self::others(lists).count();
+        }
+        let compared = self.rules.keys().filter(|(list, _)| !beside || wanted.contains_key(list)).count();
+        count == compared && (beside || self.numbers.values().all(|number| *number != UNNUMBERED))
+    }
 }
+
+/// In place of a prefix's number: nothing is counted.
+const UNNUMBERED: u32 = 0;
 
 fn key(list: u32, prefix: IpNet) -> AccessKey {
     let (family, before) = match prefix {
@@ -86,21 +112,20 @@ impl Balancer {
     pub(super) fn apply_access(&mut self, config: &Config, beside: bool) -> Result<(), Error> {
         let wanted = u32::try_from(prefixes(config)).unwrap_or(u32::MAX);
         within(wanted, self.handle.sizes.prefixes, "prefixes")?;
-        let mut rules = Rules::new();
-        let mut lists = BTreeSet::from([0]);
-        AccessTable::add(&mut rules, 0, &config.access);
-        for service in &config.services {
-            if let Some(known) = self.known.services.get(&identity(service)) {
-                lists.insert(known.number);
-                AccessTable::add(&mut rules, known.number, &service.access);
-            }
-        }
+        let mut lists = BTreeMap::from([(0, &config.access)]);
+        let numbered = |service: &Service| self.known.services.get(&identity(service)).map(|known| known.number);
+        lists.extend(config.services.iter().filter_map(|service| Some((numbered(service)?, &service.access))));
         if beside {
-            let others = self.access.rules.iter().filter(|((list, _), _)| !lists.contains(list));
-            rules.extend(others.map(|(at, rule)| (*at, *rule)));
+            self.widen_access(&lists, &config.access)?;
         }
-        if rules == self.access.rules {
+        if self.access.is_in_force(&lists, beside) {
             return Ok(());
+        }
+        let mut rules = Rules::new();
+        lists.iter().for_each(|(list, lists)| AccessTable::add(&mut rules, *list, lists));
+        if beside {
+            let others = self.access.rules.iter().filter(|((list, _), _)| !lists.contains_key(list));
+            rules.extend(others.map(|(at, rule)| (*at, *rule)));
         }
         let numbers = self.number_prefixes(&rules)?;
         self.put_access(&rules, &numbers)?;
@@ -108,20 +133,58 @@ impl Balancer {
         Ok(())
     }
 
-    /// A prefix that stays keeps its number, and with it its count.
+    /// Has all services ask for the new lists beside those of before, in which there is nothing of the new ones: so these come into force
+    /// everywhere with the one write that puts the trie in place.
+    fn widen_access(&self, lists: &BTreeMap<u32, &AccessLists>, of_all: &AccessLists) -> Result<(), Error> {
+        let (services, none) = (&self.handle.tables.services, AccessLists::default());
+        let mut widened = false;
+        for known in self.known.services.values() {
+            let mut entry: shape::Service = services.at(known.number)?;
+            let wider = entry.access | AccessTable::lists_of(lists.get(&known.number).unwrap_or(&&none), of_all);
+            // A new one has no entry yet.
+            if entry.port != 0 && wider != entry.access {
+                entry.access = wider;
+                services.set(&known.number, &entry)?;
+                widened = true;
+            }
+        }
+        // A packet that has read the entry before may not look into the trie after.
+        if widened { self.grace.wait() } else { Ok(()) }
+    }
+
+    /// What the tables say, for a control plane that has been started anew.
+    pub(super) fn recall_access(&self) -> Result<AccessTable, Error> {
+        let mut table = AccessTable::default();
+        let Some(trie) = self.handle.tables.access.inner(0, size_of::<AccessRule>())? else { return Ok(table) };
+        for (key, rule) in trie.entries_of_hash::<AccessKey, AccessRule>() {
+            let (address, length) = (key.address.into(), u8::try_from(rule.length).ok());
+            let Some(prefix) = length.and_then(|length| IpNet::new(address, length).ok()) else { continue };
+            let at = (key.list & !access::V6, prefix);
+            table.rules.insert(at, Rule { allows: rule.allows != 0, others: false });
+            table.numbers.insert(at, rule.number);
+        }
+        let allow: BTreeSet<u32> = table.rules.iter().filter(|(_, rule)| rule.allows).map(|(at, _)| at.0).collect();
+        for ((list, prefix), rule) in &mut table.rules {
+            rule.others = prefix.prefix_len() == 0 && !rule.allows && allow.contains(list);
+        }
+        Ok(table)
+    }
+
+    /// A prefix that stays keeps its number, and with it its count. There may be none left as long as there are others beside.
     fn number_prefixes(&self, rules: &Rules) -> Result<BTreeMap<(u32, IpNet), u32>, Error> {
         // Those of prefixes that go now are still counted under.
-        let taken: BTreeSet<u32> = self.access.numbers.values().copied().collect();
+        let taken: BTreeSet<u32> =
+            self.access.numbers.values().copied().filter(|number| *number != UNNUMBERED).collect();
         let mut free = (1..self.handle.sizes.access_numbers()).filter(|number| !taken.contains(number));
         let stay = self.access.numbers.iter().filter(|(at, _)| rules.contains_key(at)).map(|(_, number)| *number);
         let stay: BTreeSet<u32> = stay.collect();
         let mut again = taken.difference(&stay).copied();
         let mut numbers = BTreeMap::new();
         for at in rules.keys() {
-            let number = match self.access.numbers.get(at) {
+            let number = match self.access.numbers.get(at).filter(|number| **number != UNNUMBERED) {
                 Some(number) => *number,
                 None => {
-                    let new = free.next().or_else(|| again.next()).unwrap_or_default();
+                    let new = free.next().or_else(|| again.next()).unwrap_or(UNNUMBERED);
                     self.handle.tables.access_hits.set_all_cpus(new, &0_u64)?;
                     new
                 }
@@ -143,7 +206,7 @@ impl Balancer {
         let made = MapHandle::create(MapType::LpmTrie, Some("access_lists"), key_size, value, entries, &options);
         let made = made.map_err(failed("make the lists of"))?;
         for (at, rule) in rules {
-            let number = numbers.get(at).copied().unwrap_or_default();
+            let number = numbers.get(at).copied().unwrap_or(UNNUMBERED);
             let length = u16::from(at.1.prefix_len());
             let value = AccessRule { number, allows: rule.allows.into(), length };
             made.update(key(at.0, at.1).as_bytes(), value.as_bytes(), MapFlags::ANY).map_err(failed("write to"))?;
@@ -151,13 +214,14 @@ impl Balancer {
         self.handle.tables.access.set(&0_u32, &(made.as_fd().as_raw_fd() as u32))
     }
 
-    /// What each prefix of the lists in force has decided on since it came into force, or since this control plane began.
+    /// What each prefix of the lists in force has decided on since it came into force.
     pub fn access_hits(&self) -> Result<Vec<AccessHits>, Error> {
         let services: BTreeMap<u32, (Protocol, SocketAddr)> =
             self.known.services.iter().map(|(of, known)| (known.number, (of.protocol, of.address))).collect();
         let hits = self.access.rules.iter().map(|(at, rule)| {
-            let number = self.access.numbers.get(at).copied().unwrap_or_default();
-            let packets: Vec<u64> = self.handle.tables.access_hits.per_cpu(number)?;
+            let number = self.access.numbers.get(at).filter(|number| **number != UNNUMBERED);
+            let packets = number.map(|number| self.handle.tables.access_hits.per_cpu::<u64>(*number)).transpose()?;
+            let packets = packets.unwrap_or_default();
             Ok(AccessHits {
                 service: services.get(&at.0).copied(),
                 prefix: (!rule.others).then_some(at.1),

@@ -293,6 +293,7 @@ impl Balancer {
         }
         if kept.is_some() {
             balancer.known = balancer.recall()?;
+            balancer.access = balancer.recall_access()?;
             balancer.handle.publish(&balancer.known);
         }
         Ok(balancer)

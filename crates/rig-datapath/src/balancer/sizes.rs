@@ -36,7 +36,7 @@ impl Default for Sizes {
             backends: 4096,
             local_addresses: 1024,
             list_entries: 1 << 19,
-            prefixes: 1 << 16,
+            prefixes: 1 << 14,
             ports: PortShare::default(),
         }
     }

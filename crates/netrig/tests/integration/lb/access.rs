@@ -45,6 +45,12 @@ fn commands_deny_and_allow_clients_and_leave_their_connections() {
         let refused = lab.netrig(2, &["access", "allow", "10.1.0.2", "--service", "10.9.0.9:80"]).1;
         assert!(refused.contains("No such service"), "{refused}");
 
+        // What decides for a service is listed with it.
+        let listed = lab.netrig(0, &["access", "--service", "10.9.0.1:80"]).0;
+        assert!(listed.contains("all") && listed.contains("10.1.0.0/24"), "{listed}");
+        let refused = lab.netrig(2, &["access", "--service", "10.9.0.9:80"]).1;
+        assert!(refused.contains("No such service: tcp 10.9.0.9:80"), "{refused}");
+
         // The longer one, of the service alone.
         lab.netrig(0, &["access", "allow", "10.1.0.2", "--service", "tcp 10.9.0.1:80"]);
         exchange(&mut lab.connect(), 1000).unwrap();
@@ -92,5 +98,31 @@ fn a_reload_reads_files_of_prefixes_again_and_undoes_commands() {
         running.signal(Signal::HUP);
         assert!(until(TIMEOUT, || hits(lab).is_empty().then_some(())).is_some(), "{}", running.said());
         exchange(&mut lab.connect(), 1000).unwrap();
+    });
+}
+
+/// A file that has changed in the meantime does not keep the next control plane from what it is there for.
+#[test]
+fn a_command_holds_against_a_file_of_prefixes_after_a_restart() {
+    with_lab(|lab| {
+        let list = lab.write("deny.list", "10.1.0.0/30\n");
+        let text = fs::read_to_string(lab.file(FIRST)).unwrap();
+        let file = lab.write("lb.toml", &format!("deny_file = \"{list}\"\n{text}"));
+        let mut running = lab.run(&[&file, "--persist"]);
+        lab.netrig(0, &["access", "allow", "10.1.0.2"]);
+        exchange(&mut lab.connect(), 1000).unwrap();
+        running.kill();
+        drop(running);
+        lab.write("deny.list", "10.1.0.0/30\n10.1.0.2\n10.1.0.3\n10.1.0");
+        let running = lab.run(&["--persist"]);
+        exchange(&mut lab.connect(), 1000).unwrap();
+        let prefixes: Vec<String> = hits(lab).into_iter().map(|(prefix, ..)| prefix).collect();
+        assert_eq!(prefixes.iter().filter(|prefix| *prefix == "10.1.0.2/32").count(), 1, "{prefixes:?}");
+        assert!(prefixes.contains(&"10.1.0.3/32".to_owned()), "{prefixes:?}");
+        let said = running.said();
+        assert!(said.contains("10.1.0.2/32 is in a file of the other list by now"), "{said}");
+        assert!(said.contains("deny.list:4: '10.1.0' is not a prefix"), "{said}");
+        drop(running);
+        lab.netrig(0, &["stop", "--detach"]);
     });
 }

@@ -1,11 +1,15 @@
 //! Lists of who may begin connections, and who may not.
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use ipnet::{IpNet, Ipv4Net};
-use rig_datapath::balancer::{AccessLists, Config, Drop, ForwardingMethod, Service, Sizes, SynProxy};
+use rig_datapath::balancer::{
+    AccessLists, Balancer, Clock, Config, Drop, ForwardingMethod, Scheduler, Service, Sizes, SynProxy,
+};
 use rig_wire::tcp::flags::{ACK, SYN};
 
+use super::changes::BpfFs;
 use super::frames::{tcp, udp};
 use super::lab::Lab;
 use super::syn_proxy::{Segment, segment};
@@ -169,5 +173,80 @@ fn lists_go_with_their_service() {
     lab.balancer.apply(&config(&[Service { access: AccessLists::default(), ..routed }])).unwrap();
     lab.sent(&syn("10.0.0.60:5000"));
     lab.balancer.apply(&config(&[])).unwrap();
+    assert_eq!(hits(&lab), []);
+}
+
+/// More than there is room for in schedules: what comes after the lists in a change fails.
+fn too_large(access: AccessLists) -> Service {
+    let backends = vec![backend("10.0.0.10:8080", 7), backend("10.0.0.11:8080", 5)];
+    Service { scheduler: Scheduler::WeightedRoundRobin, backends, ..plan(access) }
+}
+
+/// Between the write of the lists and those of the services all is as denied as before and after.
+#[test]
+fn a_prefix_that_gets_another_owner_is_denied_meanwhile() {
+    let (denied, none) = (lists(&[], &["10.0.0.60/32"]), AccessLists::default());
+    for own_first in [true, false] {
+        let owners = |own: bool| if own { (denied.clone(), none.clone()) } else { (none.clone(), denied.clone()) };
+        let (own, all) = owners(own_first);
+        let first = Config { access: all, ..config(&[plan(own)]) };
+        let Some(mut lab) = Lab::new(Sizes { list_entries: 8, ..small() }, &first) else { return };
+        assert_eq!(lab.dropped(&syn("10.0.0.60:5000")), Drop::Denied);
+        let (own, all) = owners(!own_first);
+        let error = lab.balancer.apply(&Config { access: all, ..config(&[too_large(own)]) }).unwrap_err();
+        assert!(error.to_string().contains("entries of schedules"), "{error}");
+        assert_eq!(hits(&lab).len(), 1, "the new lists are there");
+        assert_eq!(lab.dropped(&syn("10.0.0.60:5000")), Drop::Denied);
+        lab.sent(&syn("10.0.0.61:5000"));
+    }
+}
+
+/// As many as there is room for, while as many of a service that goes are still there.
+#[test]
+fn each_prefix_has_a_count_of_its_own_after_its_service_was_replaced() {
+    let deny: Vec<String> = (0..20).map(|n| format!("10.0.1.{n}/32")).collect();
+    let deny: Vec<&str> = deny.iter().map(String::as_str).collect();
+    let sizes = Sizes { services: 2, prefixes: 20, ..small() };
+    let first = plan(lists(&[], &deny));
+    let Some(mut lab) = Lab::new(sizes, &config(std::slice::from_ref(&first))) else { return };
+    let routed = Service { forward: ForwardingMethod::Route, backends: vec![backend("10.0.0.10:80", 1)], ..first };
+    lab.balancer.apply(&config(&[routed])).unwrap();
+    for n in 0..20 {
+        let frame = syn(&format!("10.0.1.{n}:5000"));
+        assert_eq!(lab.dropped(&frame), Drop::Denied);
+        let trace = lab.balancer.trace(&frame, Some(lab.interface)).unwrap();
+        assert_eq!(trace.prefix.unwrap().to_string(), format!("10.0.1.{n}/32"));
+    }
+    assert!(hits(&lab).iter().all(|(.., packets)| *packets == 1), "{:?}", hits(&lab));
+}
+
+/// Lists of tables that are gone on with are known: they refuse as long as their service is there, and go with it.
+#[test]
+fn another_process_knows_the_lists_that_were_kept() {
+    let all = lists(&["10.0.0.0/8"], &["fd00::/16"]);
+    let first = plan(lists(&[], &["10.0.0.60/32"]));
+    let first = Config { access: all, ..config(&[first]) };
+    let Some(mut lab) = Lab::new(Sizes { list_entries: 8, ..small() }, &first) else { return };
+    let Some(directory) = BpfFs::mount() else { return };
+    assert_eq!(lab.dropped(&syn("10.0.0.60:5000")), Drop::Denied);
+    let before = hits(&lab);
+    let tables = directory.0.path().join("tables");
+    fs::create_dir(&tables).unwrap();
+    lab.balancer.keep(&tables).unwrap();
+    let link = directory.0.path().join("link");
+    lab.attachment.keep(&link).unwrap();
+
+    let mut second = Balancer::resume(&tables).unwrap();
+    second.set_clock(Clock::Fixed(lab.tick)).unwrap();
+    let attachment = second.take_over(&link, lab.interface).unwrap();
+    lab.balancer = second;
+    lab.attachment = attachment;
+    assert_eq!(hits(&lab), before);
+    // Another one in its place, which does not come into force.
+    let replaced = Service { forward: ForwardingMethod::Nat, ..too_large(AccessLists::default()) };
+    lab.balancer.apply(&config(&[replaced])).unwrap_err();
+    assert_eq!(lab.dropped(&syn("10.0.0.60:5000")), Drop::Denied);
+    lab.balancer.apply(&config(&[plan(AccessLists::default())])).unwrap();
+    lab.sent(&syn("10.0.0.60:5000"));
     assert_eq!(hits(&lab), []);
 }
