@@ -44,6 +44,7 @@ fn sync() -> SyncStatus {
         round_ms: Some(150),
         refused: vec![count("wrong_key", 5)],
         trouble: None,
+        awaited: vec![],
         peers: vec![
             peer("10.9.0.2:8849", PeerState::Up, Some(300)),
             peer("10.9.0.3:8849", PeerState::Silent, Some(75_000)),

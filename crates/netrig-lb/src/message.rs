@@ -226,7 +226,7 @@ pub struct BgpStatus {
     pub identifier: Option<String>,
     /// Why it is not there.
     pub trouble: Option<String>,
-    /// Addresses that it announces for this balancer.
+    /// Addresses that it announces for this balancer, as it was last told; while it is not there it may not.
     pub announced: Vec<IpAddr>,
 }
 
@@ -256,6 +256,9 @@ pub struct SyncStatus {
     pub refused: Vec<CountByReason>,
     /// Why connections are not shared, where something is in the way.
     pub trouble: Option<String>,
+    /// Peers that have not yet told of all their connections since this balancer began with none: it is not ready until they have,
+    /// or are not there, at most for a minute.
+    pub awaited: Vec<SocketAddr>,
     pub peers: Vec<SyncPeer>,
 }
 

@@ -115,7 +115,10 @@ fn sync_words(sync: &SyncStatus) -> String {
     let lag = lag_ms.map_or("no look yet".to_owned(), |lag| format!("peers know what was there {lag} ms ago"));
     let left_out = if *left_out > 0 { format!(", {left_out} of the SYN proxy not shared") } else { String::new() };
     let refused = if refused.is_empty() { String::new() } else { format!("; refused: {}", counts_words(refused)) };
-    format!("at {address}: {own} own connections, {others} of others{left_out}; {lag}{refused}")
+    let awaited: Vec<_> = sync.awaited.iter().map(ToString::to_string).collect();
+    let awaited =
+        if awaited.is_empty() { String::new() } else { format!("; NOT READY: awaits those of {}", awaited.join(", ")) };
+    format!("at {address}: {own} own connections, {others} of others{left_out}; {lag}{refused}{awaited}")
 }
 
 fn peer_words(peer: &SyncPeer) -> String {

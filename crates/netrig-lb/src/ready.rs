@@ -9,6 +9,10 @@ pub fn unready(status: &Status) -> Vec<String> {
     if status.withdrawn {
         why.push("it is withdrawn: `netrig lb announce` ends that".to_owned());
     }
+    if let Some(sync) = &status.sync {
+        let awaits = |peer| format!("it awaits the connections of balancer {peer}");
+        why.extend(sync.awaited.iter().map(awaits));
+    }
     let absent = status.devices.iter().filter(|device| device.mode == "absent");
     why.extend(absent.map(|device| format!("it is not attached to {}: {}", device.name, device.placement)));
     let open = || status.services.iter().filter(|service| service.open);
@@ -28,6 +32,7 @@ pub fn unready(status: &Status) -> Vec<String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
     use super::*;
     use crate::fixture;
@@ -40,6 +45,10 @@ mod tests {
         }
         status.devices.iter_mut().for_each(|device| device.mode = "native".to_owned());
         assert_eq!(unready(&status), Vec::<String>::new());
+        let peer = "10.9.0.2:8849".parse().unwrap();
+        status.sync.as_mut().unwrap().awaited.push(peer);
+        assert_eq!(unready(&status), ["it awaits the connections of balancer 10.9.0.2:8849"]);
+        status.sync = None;
         status.withdrawn = true;
         status.devices[0].mode = "absent".to_owned();
         status.services[0].lacks = Some("a backend".to_owned());

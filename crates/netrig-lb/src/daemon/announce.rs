@@ -4,6 +4,7 @@ use super::engine::Engine;
 use crate::bgp::{Announcements, BgpSettings};
 use crate::message::BgpStatus;
 use crate::settings::{Rules, Service};
+use crate::sync::Sync;
 
 /// MULTI_EXIT_DISC of local addresses that another balancer gives out: routers prefer that one while it is there (RFC 4271, 9.1.2.2).
 const OF_OTHERS: u32 = 100;
@@ -19,6 +20,7 @@ impl Engine {
     pub(super) fn announcements(&self) -> Announcements {
         let Some(settings) = &self.start.bgp else { return Announcements::new() };
         let is_attached = !self.withdrawn && self.devices.are_attached();
+        let is_attached = is_attached && !self.sync.as_ref().is_some_and(Sync::is_settling);
         let gets = |service: &Service| service.backends.iter().any(|backend| backend.effective_weight() > 0);
         let can_take = |service: &Service| {
             is_attached && service.lacks().is_none() && gets(service) && self.health.has_quorum(service)

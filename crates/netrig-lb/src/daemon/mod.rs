@@ -245,7 +245,7 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Wa
     devices.spread(&mut balancer).or_exit(Exit::Lacking)?;
     devices.set(&mut balancer, &start.devices).or_exit(Exit::Lacking)?;
     refuse_generic(&rules, devices.generic()).or_exit(Exit::BadInput)?;
-    let share = |sync| Sync::start(balancer.handle(), sync, read_key(&sync.key)?);
+    let share = |sync| Sync::start(balancer.handle(), sync, read_key(&sync.key)?, resumed.is_some());
     let sync = start.sync.as_ref().map(share).transpose();
     let sync = sync.or_exit(Exit::Lacking)?;
     let now = Instant::now();

@@ -23,6 +23,8 @@ pub(crate) struct Tracker {
     notes: Vec<Note>,
     /// Ticks that a connection has been there before others are told of it.
     after: u32,
+    /// When it began upon a table with connections.
+    resumed: Option<u32>,
 }
 
 /// What is to be done about a connection.
@@ -47,14 +49,16 @@ fn id(connection: &SharedConnection) -> u32 {
 }
 
 /// Whether both ends have spoken, as far as can be seen: what nobody has answered may be a flood.
-fn is_answered(connection: &SharedConnection) -> bool {
+pub(super) fn is_answered(connection: &SharedConnection) -> bool {
     let answered = |state| !matches!(state, State::None | State::SynReceived | State::UdpOneWay);
     answered(connection.state) && (connection.state != State::Close || connection.before.is_some_and(answered))
 }
 
 impl Tracker {
-    pub(crate) fn new(slots: u32, after: u32) -> Self {
-        Self { notes: vec![Note::default(); slots as usize], after }
+    /// `resumed`: the tick at which it begins, where the table has connections of which it is not known whose they are: those are others'
+    /// until their next packet, since those of others would otherwise be told of as its own.
+    pub(crate) fn new(slots: u32, after: u32, resumed: Option<u32>) -> Self {
+        Self { notes: vec![Note::default(); slots as usize], after, resumed }
     }
 
     /// Nothing is in the slot.
@@ -74,7 +78,12 @@ impl Tracker {
             return Turn::Others;
         }
         if note.id != id {
-            *note = Note { id, tick: now, ..Note::default() };
+            *note = match self.resumed {
+                Some(begun) if begun.wrapping_sub(record.tick) as i32 >= 0 => {
+                    Note { id, tick: record.tick, is_others: true, ..Note::default() }
+                }
+                _ => Note { id, tick: now, ..Note::default() },
+            };
         }
         if note.is_others {
             // Another's, until a packet comes here that is later than what was told of.
@@ -134,7 +143,7 @@ mod tests {
 
     #[test]
     fn others_are_told_of_what_is_old_enough_and_of_changes() {
-        let mut tracker = Tracker::new(10, 8);
+        let mut tracker = Tracker::new(10, 8, None);
         let established = record(State::Established, 100);
         assert_eq!(tracker.turn(&record(State::SynReceived, 100), 100), Turn::Silent);
         assert_eq!(tracker.turn(&established, 107), Turn::Silent);
@@ -158,7 +167,7 @@ mod tests {
 
     #[test]
     fn what_others_have_told_of_is_theirs_until_a_packet_comes() {
-        let mut tracker = Tracker::new(10, 8);
+        let mut tracker = Tracker::new(10, 8, None);
         let at = |tick| record(State::Established, tick);
         tracker.adopted(5, 100, &at(100).connection);
         // What was read of the table before says nothing of it.
@@ -177,5 +186,19 @@ mod tests {
         assert_eq!(tracker.turn(&at(u32::MAX), 2), Turn::Others);
         assert_eq!(tracker.turn(&at(u32::MAX), 3), Turn::Others);
         assert_eq!(tracker.turn(&at(2), 3), Turn::News);
+    }
+
+    #[test]
+    fn what_was_there_at_a_restart_is_others_until_a_packet_comes() {
+        let mut tracker = Tracker::new(10, 8, Some(100));
+        let at = |tick| record(State::Established, tick);
+        assert_eq!(tracker.turn(&at(100), 101), Turn::Others);
+        assert_eq!(tracker.turn(&at(100), 200), Turn::Others);
+        assert_eq!(tracker.turn(&at(201), 201), Turn::News);
+        // One that has begun since.
+        let mut new = at(210);
+        new.connection.client.set_port(4001);
+        assert_eq!(tracker.turn(&new, 210), Turn::Silent);
+        assert_eq!(tracker.turn(&new, 218), Turn::News);
     }
 }

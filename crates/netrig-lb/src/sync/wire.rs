@@ -6,7 +6,7 @@
 //! 16  session of the receiver that it is for u64, 0 where it is not known
 //! 24  sequence u64, from 1 in each session
 //! 32  kind 1: challenge u64, echo u64, share of local ports u16, of u16
-//!     kind 2: `count` records
+//!     kind 2: `count` records; 0 of them: the peer has been told of all connections since the last such message
 //!  …  HMAC-SHA-256 of all before, its first 16 bytes (RFC 2104; truncated as in RFC 4868, 2.3)
 //!
 //! record: flags u8 (1: IPv6; 2: UDP; 4: has a local address), forward u8, state u8, state before u8, idle u32 (ticks of 2^27 ns),
@@ -18,6 +18,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use hmac::{Hmac, KeyInit, Mac};
 use rig_datapath::balancer::{Protocol, SharedConnection, State};
 use sha2::Sha256;
+
+use super::tracker::is_answered;
 
 pub(crate) const VERSION: u8 = 1;
 const MAGIC: &[u8; 4] = b"nrlb";
@@ -140,6 +142,16 @@ pub(crate) fn put_record(bytes: &mut Vec<u8>, record: &SharedConnection) {
         .for_each(|at| put(bytes, at));
 }
 
+/// The highest age that is told or believed, 4.5 years: half of what ticks can be apart before the past is the future.
+const OLDEST: u32 = (1 << 30) - 1;
+
+/// Gives a record, the first of these bytes, the age that a packet of this tick has now; a packet may have been later than that.
+pub(crate) fn set_age(record: &mut [u8], tick: u32, now: u32) {
+    let idle = now.wrapping_sub(tick);
+    let idle = if idle >> 31 == 1 { 0 } else { idle.min(OLDEST) };
+    record[4..8].copy_from_slice(&idle.to_be_bytes());
+}
+
 /// Bytes that records may take in one datagram.
 pub(crate) const ROOM: usize = LARGEST - HEADER - CODE;
 
@@ -208,7 +220,9 @@ impl Rest<'_> {
         let protocol = if flags & 2 != 0 { Protocol::Udp } else { Protocol::Tcp };
         let record =
             SharedConnection { protocol, forward, state: named(state)?, before, idle, client, service, backend, local };
-        (flags < 8 && record.is_sound()).then_some(record)
+        // What nobody says: it would be taken for one of the future, or for a flood's.
+        let is_said = idle <= OLDEST && is_answered(&record);
+        (flags < 8 && is_said && record.is_sound()).then_some(record)
     }
 }
 
@@ -324,7 +338,21 @@ mod tests {
         assert_eq!(refused(&[&bytes[..], &[0]].concat()), MessageRefusal::Code);
         // By someone who has the key, but no sense.
         let said = &bytes[..bytes.len() - CODE];
-        for (at, byte) in [(5, 3), (7, 200), (7, 0), (32, 9), (33, 9), (34, 99), (35, 50), (32, 5), (33, 2), (15, 0)] {
+        for (at, byte) in [
+            (5, 3),
+            (7, 200),
+            (7, 0),
+            (32, 9),
+            (33, 9),
+            (34, 99),
+            (34, State::SynReceived as u8),
+            (35, 50),
+            (36, 0x40),
+            (36, 0xff),
+            (32, 5),
+            (33, 2),
+            (15, 0),
+        ] {
             let mut changed = said.to_vec();
             changed[at] = byte;
             assert_eq!(refused(&resealed(&key(1), &changed)), MessageRefusal::Form, "{at}: {byte}");

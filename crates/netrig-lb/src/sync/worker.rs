@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rig_cli::exit::in_words;
-use rig_datapath::balancer::{Adopted, Adopter, BalancerHandle, SharedConnection, TableRecord};
+use rig_datapath::balancer::{Adopted, Adopter, AdoptionRefusal, BalancerHandle, SharedConnection, TableRecord};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::SyncSettings;
@@ -19,7 +19,7 @@ use super::board::{SILENCE, SyncBoard, SyncEvent};
 use super::pace::SendPace;
 use super::peer::Peer;
 use super::session::PeerSession;
-use super::tracker::{Tracker, Turn};
+use super::tracker::{Tracker, Turn, is_answered};
 use super::wire::{self, Body, Key, LARGEST, MessageRefusal};
 use crate::message::SyncStatus;
 
@@ -30,6 +30,8 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Places of the table that are looked through in one go; the share of a CPU is one over [`SHARE`].
 const SLICE: u32 = 1 << 14;
 const SHARE: u32 = 4;
+/// How long records wait for others to fill their datagram.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// Datagrams that are read before something else is done.
 const AT_ONCE: usize = 256;
 /// Of the socket: some thousand datagrams.
@@ -49,9 +51,16 @@ fn locked(board: &Mutex<SyncBoard>) -> MutexGuard<'_, SyncBoard> {
 }
 
 impl Sync {
+    /// `resumes`: the table has connections of before, so that nobody has to be waited for.
+    ///
     /// # Errors
     /// When there is no socket or no thread to be had.
-    pub(crate) fn start(handle: BalancerHandle, settings: &SyncSettings, key: [u8; 32]) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        handle: BalancerHandle,
+        settings: &SyncSettings,
+        key: [u8; 32],
+        resumes: bool,
+    ) -> anyhow::Result<Self> {
         let key = Key::new(key);
         let how = || format!("hear other balancers at {}", settings.address);
         let socket = UdpSocket::bind(settings.address).with_context(how)?;
@@ -62,6 +71,7 @@ impl Sync {
         }
         let board = SyncBoard {
             peers: settings.peers.iter().map(|peer| (*peer, Default::default())).collect(),
+            settling: (!resumes).then(Instant::now),
             ..SyncBoard::default()
         };
         let (board, ends) = (Arc::new(Mutex::new(board)), Arc::<AtomicBool>::default());
@@ -69,8 +79,9 @@ impl Sync {
         let own = draw()?;
         let peers = settings.peers.iter().map(|address| Ok(Peer::new(*address, PeerSession::new(own, draw()?), now)));
         let ticks = (settings.after.as_nanos() >> 27) as u32;
+        let tick = handle.now_tick().with_context(how)?;
         let worker = Worker {
-            tracker: Tracker::new(handle.record_slots(), ticks),
+            tracker: Tracker::new(handle.record_slots(), ticks, resumes.then_some(tick)),
             settings: settings.clone(),
             key,
             socket,
@@ -79,6 +90,7 @@ impl Sync {
             peers: peers.collect::<io::Result<_>>()?,
             handle,
             pace: SendPace::new(settings.rate, now),
+            beat: now,
             rested: Duration::ZERO,
             buffer: vec![0; 1 << 16],
         };
@@ -90,11 +102,17 @@ impl Sync {
         let mut board = locked(&self.board);
         let ended = self.thread.as_ref().is_none_or(JoinHandle::is_finished);
         let ended = ended.then(|| "the thread that shares connections has ended by an error".to_owned());
-        (std::mem::take(&mut board.events), ended.or_else(|| board.trouble.clone()))
+        (std::mem::take(&mut board.events), ended.or_else(|| board.trouble()))
+    }
+
+    /// Whether peers may have connections that are to be here before packets come.
+    pub(crate) fn is_settling(&self) -> bool {
+        !locked(&self.board).awaited(Instant::now()).is_empty()
     }
 
     pub(crate) fn status(&self) -> SyncStatus {
-        let board = locked(&self.board);
+        let mut board = locked(&self.board);
+        let awaited = board.awaited(Instant::now());
         let refused = MessageRefusal::ALL.iter().filter_map(|why| {
             let count = board.refused.get(why).copied().filter(|count| *count > 0)?;
             Some(crate::message::CountByReason { reason: why.key().to_owned(), count })
@@ -110,7 +128,8 @@ impl Sync {
             lag_ms: board.looked.map(|(begun, _)| begun.elapsed().as_millis() as u64),
             round_ms: board.looked.map(|(_, took)| took.as_millis() as u64),
             refused: refused.collect(),
-            trouble: board.trouble.clone(),
+            trouble: board.trouble(),
+            awaited,
             peers: board.peers.iter().map(|(address, counts)| counts.status(*address)).collect(),
         }
     }
@@ -130,6 +149,11 @@ fn draw() -> io::Result<u64> {
     getrandom::u64().map(|drawn| drawn.max(1)).map_err(io::Error::other)
 }
 
+/// The time; where it cannot be told, that of the record's own last look at it.
+fn tick_of(handle: &BalancerHandle, record: &TableRecord) -> u32 {
+    handle.now_tick().unwrap_or_else(|_| record.tick.wrapping_add(record.connection.idle))
+}
+
 struct Worker {
     settings: SyncSettings,
     handle: BalancerHandle,
@@ -140,6 +164,8 @@ struct Worker {
     peers: Vec<Peer>,
     tracker: Tracker,
     pace: SendPace,
+    /// When peers are greeted again.
+    beat: Instant,
     /// How long it has rested since it began with a part of the table.
     rested: Duration,
     buffer: Vec<u8>,
@@ -147,22 +173,18 @@ struct Worker {
 
 impl Worker {
     fn work(mut self) {
-        let (mut round, mut beat) = (Instant::now(), Instant::now());
+        let mut round = Instant::now();
         while !self.is_over() {
+            self.attend();
             let now = Instant::now();
-            if now >= beat {
-                beat = now + BEAT;
-                (0..self.peers.len()).for_each(|peer| self.greet(peer));
-                self.watch_silence();
-            }
             if now >= round {
                 let looked = self.look();
-                locked(&self.board).trouble =
+                locked(&self.board).look_trouble =
                     looked.err().map(|error| format!("cannot share connections: {}", in_words(&error.into())));
                 round = (now + self.settings.interval).max(Instant::now());
                 continue;
             }
-            self.hear_until(round.min(beat));
+            self.hear_until(round.min(self.beat));
         }
     }
 
@@ -201,14 +223,15 @@ impl Worker {
             if self.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         for peer in 0..self.peers.len() {
-            if let Some((message, count)) = self.peers[peer].flush(&self.key) {
-                self.send(peer, &message, count);
-            }
+            let until = self.flush(peer);
             let to = &mut self.peers[peer];
-            if std::mem::take(&mut to.is_full) {
+            if std::mem::take(&mut to.is_full) && looked.is_ok() && !self.ends.load(Ordering::Relaxed) {
                 to.dumps = to.dumps.saturating_sub(1);
                 locked(&self.board).peers.entry(to.address).or_default().passes += 1;
+                let message = to.end_of_pass(&self.key);
+                self.transmit(peer, &message, 0);
             }
+            until.into_iter().for_each(|until| self.rest(until));
         }
         let mut board = locked(&self.board);
         (board.own, board.others, board.left_out) = (own, others, left_out);
@@ -217,6 +240,10 @@ impl Worker {
     }
 
     fn tell(&mut self, record: &TableRecord, turn: Turn) {
+        // A slot's note may be of the connection that was there before.
+        if !is_answered(&record.connection) {
+            return;
+        }
         for peer in 0..self.peers.len() {
             let to = &mut self.peers[peer];
             let is_told = match turn {
@@ -226,10 +253,11 @@ impl Worker {
                 Turn::News => true,
             };
             if is_told
-                && to.session.is_open()
-                && let Some((message, count)) = to.put(&self.key, &record.connection)
+                && to.hears()
+                && let Some((message, count)) = to.put(&self.key, record, || tick_of(&self.handle, record))
+                && let Some(until) = self.transmit(peer, &message, count)
             {
-                self.send(peer, &message, count);
+                self.rest(until);
             }
         }
         if turn == Turn::News {
@@ -237,8 +265,18 @@ impl Worker {
         }
     }
 
-    /// Sends, no faster than the rate has it.
-    fn send(&mut self, peer: usize, message: &[u8], records: u16) {
+    /// Sends the records that wait for their datagram; until when nothing more is to be sent.
+    fn flush(&mut self, peer: usize) -> Option<Instant> {
+        let to = &mut self.peers[peer];
+        to.waits_since?;
+        // Without a clock they would be told of as of now.
+        let now = self.handle.now_tick().ok()?;
+        let (message, count) = to.flush(&self.key, now)?;
+        self.transmit(peer, &message, count)
+    }
+
+    /// Sends; until when nothing more is to be sent, as the rate has it.
+    fn transmit(&mut self, peer: usize, message: &[u8], records: u16) -> Option<Instant> {
         let address = self.peers[peer].address;
         let sent = self.socket.send_to(message, address);
         let now = Instant::now();
@@ -254,23 +292,38 @@ impl Worker {
                 Err(_) => counts.unsent_messages += 1,
             }
         }
-        if let Some(until) = self.pace.sent(message.len(), now).filter(|_| records > 0) {
-            self.rest(until);
-        }
+        self.pace.sent(message.len(), now)
     }
 
-    /// Hears what comes until then, and greets nobody.
+    /// Hears what comes until then.
     fn rest(&mut self, until: Instant) {
         let begun = Instant::now();
         while Instant::now() < until && !self.is_over() {
             self.hear_until(until);
+            self.attend();
         }
         self.rested += begun.elapsed();
     }
 
+    /// What has its time, however long a look takes: greetings, and records that have waited.
+    fn attend(&mut self) {
+        let now = Instant::now();
+        if now >= self.beat {
+            self.beat = now + BEAT;
+            (0..self.peers.len()).for_each(|peer| self.greet(peer));
+            self.watch_silence();
+        }
+        for peer in 0..self.peers.len() {
+            if self.peers[peer].waits_since.is_some_and(|since| now >= since + PATIENCE) {
+                // Whatever is sent next waits for it.
+                self.flush(peer);
+            }
+        }
+    }
+
     fn greet(&mut self, peer: usize) {
         let message = self.peers[peer].hello(&self.key, self.handle.sizes().ports);
-        self.send(peer, &message, 0);
+        self.transmit(peer, &message, 0);
     }
 
     fn watch_silence(&mut self) {
@@ -331,8 +384,8 @@ impl Worker {
         if accepted.is_believed {
             let mut board = locked(&self.board);
             // After a silence there may be much that it has missed.
-            if accepted.is_new || std::mem::take(&mut peer.was_silent) {
-                (peer.full_at, peer.dumps) = (now, 2);
+            if std::mem::take(&mut peer.was_silent) || accepted.is_new {
+                peer.begin_anew(now);
                 board.events.push(SyncEvent::Met(address));
             }
             if let Some(hello) = hello.filter(|_| accepted.is_new) {
@@ -352,25 +405,32 @@ impl Worker {
             self.greet(number);
         }
         if let Body::Records(records) = body {
-            self.adopt(adopter, address, &records);
+            match records.is_empty() {
+                true => locked(&self.board).peers.entry(address).or_default().has_told_all = true,
+                false => self.adopt(adopter, address, &records),
+            }
         }
         Ok(())
     }
 
     fn adopt(&mut self, adopter: &Adopter, from: SocketAddr, records: &[SharedConnection]) {
-        let mut trouble = None;
+        let (mut trouble, mut failed) = (None, 0);
         let mut results = Vec::with_capacity(records.len());
         for record in records {
             match adopter.adopt(record) {
                 Ok(adopted) => results.push((adopted, record)),
-                Err(error) => trouble = Some(in_words(&error.into())),
+                Err(error) => {
+                    failed += 1;
+                    trouble = Some(in_words(&error.into()));
+                }
             }
         }
         let mut board = locked(&self.board);
-        if trouble.is_some() {
-            board.trouble = trouble.map(|why| format!("cannot take over connections: {why}"));
-        }
+        board.adopt_trouble = trouble.map(|why| format!("cannot take over connections: {why}"));
         let counts = board.peers.entry(from).or_default();
+        if failed > 0 {
+            *counts.refused.entry(AdoptionRefusal::Failed).or_default() += failed;
+        }
         for (adopted, record) in results {
             match adopted {
                 Adopted::Created { slot, tick } => {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A connection that another balancer has told of, put into the table as if its packets had come here. Run by the control plane for each of
- * them, upon a frame that is a `struct adoption`: a program for packets is not interrupted by others' on its CPU, so that no packet waits
- * for a bucket's lock that it holds.
+ * them, upon a frame that is a `struct adoption`. From Linux 6.3 on such a run is not interrupted by packets' programs on its CPU, so that
+ * no packet waits for a bucket's lock that it holds. Before, it may be, and with CONFIG_PREEMPT lie still with the lock: packets that make
+ * or end a connection in that bucket meanwhile try LOCK_TRIES times, and are dropped as contended.
  */
 #ifndef BALANCER_ADOPT_H
 #define BALANCER_ADOPT_H

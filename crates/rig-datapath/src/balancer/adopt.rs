@@ -27,7 +27,8 @@ pub struct SharedConnection {
     pub state: State,
     /// With [`State::Close`]: what a later packet leads back to.
     pub before: Option<State>,
-    /// Ticks of 2^27 ns (134 ms) since its last packet.
+    /// Ticks of 2^27 ns (134 ms) since its last packet. Of a record that was read: when the reading began; the time since is to be added
+    /// before it is told.
     pub idle: u32,
     pub client: SocketAddr,
     pub service: SocketAddr,
@@ -84,10 +85,12 @@ pub enum AdoptionRefusal {
     PortTaken,
     /// The service ends connections of this backend.
     BackendEnds,
+    /// The program that puts them in could not be run.
+    Failed,
 }
 
 impl AdoptionRefusal {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::NoService,
         Self::NoBackend,
         Self::NoLocal,
@@ -98,6 +101,7 @@ impl AdoptionRefusal {
         Self::Contended,
         Self::PortTaken,
         Self::BackendEnds,
+        Self::Failed,
     ];
 
     /// Stable, `[a-z_]`.
@@ -113,6 +117,7 @@ impl AdoptionRefusal {
             Self::Contended => "contended",
             Self::PortTaken => "port_taken",
             Self::BackendEnds => "backend_ends",
+            Self::Failed => "failed",
         }
     }
 }
