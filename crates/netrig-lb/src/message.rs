@@ -24,6 +24,8 @@ pub enum Request {
     Zero(Option<ServiceKey>),
     /// Ends connections: all, or those of a service, of a backend. Answered by [`Reply::Ended`].
     Flush { service: Option<ServiceKey>, backend: Option<SocketAddr> },
+    /// How often this control plane has read its file again. Answered by [`Reply::Count`].
+    Reloads,
     /// The configuration in force as a file. Answered by [`Reply::Text`].
     Configuration,
     /// The lists of who may begin connections. Answered by a [`Reply::Access`] for each batch.

@@ -250,6 +250,8 @@ impl Listener {
                 Ok(_) => {}
                 // The caller has been killed, or interrupted.
                 Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => continue,
+                // Since Linux 6.11, where the last one has ended after poll(2).
+                Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return Ok(None),
                 Err(error) => return Err(error),
             }
             const { assert!(size_of::<libc::seccomp_notif>() <= size_of::<Room>()) };
@@ -355,7 +357,8 @@ pub fn file_of(process: u32, number: i32) -> io::Result<OwnedFd> {
 /// `struct sockaddr_nl` of linux/netlink.h, as programs have it in their memory.
 pub type NetlinkAddress = [u8; 12];
 
-/// A socket of generic netlink that another process has opened: what is sent by it has that process's rights at most.
+/// A socket of generic netlink that another process has opened. The kernel asks for the rights of who opened it and of who sends by it, so
+/// what is sent from here is judged by those that the process had when it opened the socket, and not by those it has now.
 #[derive(Debug)]
 pub struct GenericNetlink(OwnedFd);
 

@@ -55,6 +55,8 @@ pub(super) struct Engine {
     pub(super) memory: u64,
     /// Commands that have changed the rules since they were read from a file.
     pub(super) edits: u32,
+    /// How often the rules were read again since it was started.
+    pub(super) reloads: u64,
     pub(super) counts: Counts,
     pub(super) pace: SweepPace,
     /// When that is due which is done once a second.
@@ -206,6 +208,7 @@ impl Service for Engine {
             Request::Edits(edits) => self.edit(&edits).map(Reply::Done),
             Request::Zero(service) => self.zero(service).map(Reply::Done),
             Request::Flush { service, backend } => self.flush(service, backend).map(Reply::Ended),
+            Request::Reloads => Ok(Reply::Count(self.reloads)),
             Request::Configuration => Ok(Reply::Text(self.settings().to_toml())),
             Request::Connections(filter) => {
                 list(self.balancer.handle(), filter, replies);
@@ -566,6 +569,7 @@ impl Engine {
         let more = self.devices.set(&mut self.balancer, &both.collect::<Vec<_>>());
         let more = more.map_err(|error| self.back_to(&before, error))?;
         let in_force = self.put_in_force(rules).map_err(|error| self.back_to(&before, error))?;
+        self.reloads += 1;
         said.extend(more.into_iter().chain(in_force));
         said.extend(self.devices.set(&mut self.balancer, &wanted)?);
         said.extend(self.start.differences(&start));

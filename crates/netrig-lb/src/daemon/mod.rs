@@ -264,6 +264,7 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Wa
         pins,
         begun: now,
         edits: 0,
+        reloads: 0,
         second: now,
         detaches: false,
         counts: Counts::default(),

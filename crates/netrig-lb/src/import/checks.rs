@@ -35,6 +35,16 @@ fn seconds(said: &Block, bounds: (Duration, Duration), imported: &mut Imported) 
     Some(kept)
 }
 
+/// The value of a line, where it is a number.
+pub(super) fn number(said: &Block, imported: &mut Imported) -> Option<u32> {
+    let text = said.word(1).unwrap_or_default();
+    let number = text.parse().ok();
+    if number.is_none() {
+        imported.note(&said.place, format_args!("{} '{text}' is no number, and is left out", said.name()));
+    }
+    number
+}
+
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(86_400));
 const TIMEOUTS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(300));
 
@@ -45,7 +55,7 @@ impl CheckDefaults {
             "delay_loop" => self.delay_loop = seconds(said, INTERVALS, imported).or(self.delay_loop),
             "connect_timeout" => self.connect_timeout = seconds(said, TIMEOUTS, imported).or(self.connect_timeout),
             "retry" | "nb_get_retry" => {
-                self.retry = said.word(1).and_then(|word| word.parse().ok()).or(self.retry);
+                self.retry = number(said, imported).or(self.retry);
             }
             "virtualhost" => self.virtualhost = said.word(1).map(str::to_owned).or(self.virtualhost.take()),
             // Retries come at `interval`, and first probes are spread, as said in docs/BALANCER.md.
@@ -81,8 +91,20 @@ pub(super) fn read(said: &Block, defaults: &CheckDefaults, imported: &mut Import
     for line in said.within.iter().chain(of_host) {
         let value = line.word(1).unwrap_or_default();
         match line.name() {
-            "connect_ip" => address = value.parse().ok(),
-            "connect_port" => port = value.parse().ok().filter(|port| *port != 0),
+            "connect_ip" => {
+                address = value.parse().ok();
+                if address.is_none() {
+                    imported
+                        .note(&line.place, format_args!("connect_ip {value}: no address, the server's stands here"));
+                }
+            }
+            "connect_port" => {
+                port = value.parse().ok().filter(|port| *port != 0);
+                if port.is_none() {
+                    let instead = "no number of a port, the server's stands here";
+                    imported.note(&line.place, format_args!("connect_port {value}: {instead}"));
+                }
+            }
             "bindto" | "bind_if" => {
                 source = value.parse().ok();
                 if source.is_none() {
@@ -155,16 +177,26 @@ fn probe(said: &Block, defaults: &CheckDefaults, imported: &mut Imported) -> Opt
         }
         "PING_CHECK" => Some((Probe::Icmp, 1)),
         "MISC_CHECK" => {
-            for what in ["misc_dynamic", "user"].into_iter().filter_map(|name| said.find(name)) {
-                let why = if what.name() == "user" {
-                    "the command runs as the balancer does"
-                } else {
-                    "weights do not follow it"
-                };
-                imported.note(&what.place, format_args!("{} of MISC_CHECK: {why}", what.name()));
+            if let Some(dynamic) = said.find("misc_dynamic") {
+                let why =
+                    "exit status 2 to 255, a weight there, would be a failure here: the backend is taken to be healthy";
+                imported.note(&dynamic.place, format_args!("misc_dynamic of MISC_CHECK: {why}"));
+                return None;
             }
-            let path = said.find("misc_path").map(|line| line.words[1..].join(" ")).unwrap_or_default();
-            let words: Vec<String> = path.split_whitespace().map(str::to_owned).collect();
+            if let Some(user) = said.find("user") {
+                imported.note(&user.place, "user of MISC_CHECK: the command runs as the balancer does");
+            }
+            let said_words = said.find("misc_path").map_or(&[][..], |line| &line.words[1..]);
+            let path = said_words.join(" ");
+            // One text in quotation marks is a command with its arguments, as a shell has them; several words are that already.
+            let words = match said_words {
+                [all] => shlex::split(all),
+                words => Some(words.to_vec()),
+            };
+            let Some(words) = words else {
+                imported.note(place, format_args!("misc_path '{path}': its quotation marks do not match"));
+                return None;
+            };
             if words.first().is_none_or(|program| !program.starts_with('/')) {
                 imported.note(place, format_args!("misc_path '{path}': a command is named by its whole path"));
                 return None;

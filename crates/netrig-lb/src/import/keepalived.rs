@@ -8,7 +8,7 @@ use std::time::Duration;
 use rig_datapath::balancer::{ExpiryPolicy, MAX_WEIGHT};
 
 use super::Imported;
-use super::checks::{self, CHECKS, CheckDefaults};
+use super::checks::{self, CHECKS, CheckDefaults, number};
 use super::groups;
 use super::lines::{known_scheduler, leave_out_incomplete};
 use super::tree::Block;
@@ -83,7 +83,8 @@ fn global(line: &Block, imported: &mut Imported) {
             }
         }
         "lvs_sync_daemon" => {
-            imported.note(&line.place, format_args!("{}: connections are not synchronized", line.name()));
+            let instead = "[sync] of the file shares connections with other balancers, by another protocol";
+            imported.note(&line.place, format_args!("{}: {instead}", line.name()));
         }
         _ => {}
     }
@@ -263,8 +264,8 @@ fn service(
                 }
                 None => imported.note(place, format_args!("there is no local_address_group {value}")),
             },
-            "quorum" => reading.quorum = value.parse().unwrap_or(1),
-            "hysteresis" => reading.hysteresis = value.parse().unwrap_or(0),
+            "quorum" => reading.quorum = number(line, imported).unwrap_or(1),
+            "hysteresis" => reading.hysteresis = number(line, imported).unwrap_or(0),
             "sorry_server" => {
                 let sorry = groups::addresses(&with_port(&line.words[1..], key.address.port()), place, imported);
                 reading.sorry = sorry.first().copied();
@@ -328,7 +329,7 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
                 Ok(weight) if weight <= MAX_WEIGHT => backend.weight = weight,
                 _ => imported.note(&line.place, format_args!("weight {value}: weights are 0 to {MAX_WEIGHT}")),
             },
-            "uthreshold" => backend.limit = value.parse().ok().and_then(NonZeroU32::new),
+            "uthreshold" => backend.limit = number(line, imported).and_then(NonZeroU32::new),
             "lthreshold" if value == "0" => {}
             "lthreshold" => imported.note(&line.place, "lthreshold: below uthreshold a backend gets connections again"),
             "inhibit_on_failure" => inhibits = true,

@@ -1,7 +1,5 @@
 //! Lines of ipvsadm, as `ipvsadm-save` writes them.
 
-use anyhow::anyhow;
-
 use super::{Imported, LineNumber};
 use crate::ipvs::Forwarding;
 use crate::ipvsadm::rules;
@@ -34,7 +32,7 @@ pub(super) fn instead_of(scheduler: &str) -> (&'static str, &'static str) {
     }
 }
 
-pub(super) fn read(text: &str, forwarding: &Forwarding, resolution: NameResolution) -> anyhow::Result<Imported> {
+pub(super) fn read(text: &str, forwarding: &Forwarding, resolution: NameResolution) -> Imported {
     let mut imported = Imported::default();
     for (at, line) in text.lines().enumerate() {
         let place = LineNumber(at + 1);
@@ -47,10 +45,13 @@ pub(super) fn read(text: &str, forwarding: &Forwarding, resolution: NameResoluti
             continue;
         }
         leave_out_others(&mut words, place, &mut imported);
-        let said = rules::parse(&words.join(" "), resolution).map_err(|error| {
-            // It counts its own lines.
-            anyhow!("{place}: {}", error.reason())
-        })?;
+        let said = match rules::parse(&words.join(" "), resolution) {
+            Ok(said) => said,
+            Err(error) => {
+                imported.note(place, format_args!("'{}' is left out: {}", line.trim(), error.reason()));
+                continue;
+            }
+        };
         for edit in said.edits {
             let edit = forwarded(edit, forwarding);
             if let Err(error) = imported.rules.edit(&edit) {
@@ -59,7 +60,7 @@ pub(super) fn read(text: &str, forwarding: &Forwarding, resolution: NameResoluti
         }
     }
     leave_out_incomplete(&mut imported);
-    Ok(imported)
+    imported
 }
 
 fn leave_out_others(words: &mut Vec<String>, place: LineNumber, imported: &mut Imported) {
@@ -90,7 +91,8 @@ fn leave_out_others(words: &mut Vec<String>, place: LineNumber, imported: &mut I
                 );
             }
         } else if name == "--tun-type" {
-            let kind = left.next().unwrap_or_default();
+            let kind =
+                word.split_once('=').map(|(_, kind)| kind.to_owned()).or_else(|| left.next()).unwrap_or_default();
             if kind != "ipip" {
                 imported.note(
                     place,

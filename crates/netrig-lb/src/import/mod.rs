@@ -13,7 +13,7 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand};
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::mistakes;
@@ -97,18 +97,30 @@ impl std::fmt::Display for LineNumber {
 
 fn text_of(file: &Path) -> Result<String, Failure> {
     if file.as_os_str() != "-" {
-        return Ok(mistakes::load_text(file)?);
+        let text = mistakes::load_text(file)?;
+        fits(text.len()).with_context(|| format!("{}", file.display())).or_exit(Exit::BadInput)?;
+        return Ok(text);
     }
     let mut text = String::new();
-    std::io::stdin().take(LONGEST).read_to_string(&mut text).context("read standard input").or_exit(Exit::BadInput)?;
+    let read = std::io::stdin().take(LONGEST + 1).read_to_string(&mut text);
+    read.context("read standard input").or_exit(Exit::BadInput)?;
+    fits(text.len()).context("standard input").or_exit(Exit::BadInput)?;
     Ok(text)
+}
+
+fn fits(length: usize) -> anyhow::Result<()> {
+    // What is cut would be taken for all.
+    if length as u64 > LONGEST {
+        bail!("it has more than {LONGEST} bytes, which is the most that is imported");
+    }
+    Ok(())
 }
 
 pub fn execute(arguments: &ImportArgs) -> Result<Exit, Failure> {
     let (file, imported) = match &arguments.from {
         Source::Ipvsadm { file, forwarding } => {
             let forwarding = forwarding.read()?;
-            (file, lines::read(&text_of(file)?, &forwarding, NameResolution::System))
+            (file, Ok(lines::read(&text_of(file)?, &forwarding, NameResolution::System)))
         }
         Source::Keepalived { file, forwarding } => {
             let forwarding = forwarding.read()?;
@@ -144,7 +156,7 @@ pub(crate) fn play(text: &str) -> usize {
     let lines = lines::read(text, &forwarding, NameResolution::Numbers);
     let blocks = keepalived(text, &forwarding, &mut tree::Files::none());
     let mut services = 0;
-    for imported in [lines, blocks].into_iter().flatten() {
+    for imported in std::iter::once(lines).chain(blocks) {
         services += imported.rules.services.len();
         let text = imported.text("fuzz");
         // An error is an answer; a text has been read again.

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::tree::Files;
 use super::{Imported, keepalived, lines, play};
+use crate::health::check::{Probe, ProgramCall};
 use crate::ipvs::Forwarding;
 use crate::message::ForwardingMethod;
 use crate::names::NameResolution;
@@ -30,13 +31,75 @@ fn what_ipvsadm_saved_becomes_a_file() {
 -a -f 7 -r 10.0.0.4:0 -m -w 1
 -A -t 192.0.2.2:25 -s mh -b mh-port
 ";
-    let read = |forwarding: &Forwarding| lines::read(saved, forwarding, NameResolution::Numbers).unwrap();
+    let read = |forwarding: &Forwarding| lines::read(saved, forwarding, NameResolution::Numbers);
     insta::assert_snapshot!(read(&nat()).text("saved").unwrap());
     let full = read(&crate::ipvs::stand::forwarding(true));
     let first = &full.rules.services[0];
     assert_eq!((first.forward, first.local.len()), (Some(ForwardingMethod::FullNat), 2));
-    let wrong = lines::read("-A -t 192.0.2.1:80\n-A -t nonsense", &nat(), NameResolution::Numbers).unwrap_err();
-    assert!(wrong.to_string().starts_with("line 2: "), "{wrong}");
+}
+
+#[test]
+fn a_line_that_has_no_equal_is_left_out_and_named() {
+    let saved = "\
+-A -t 192.0.2.1:80 -s wlc
+-a -t 192.0.2.1:80 -r 10.0.0.1:80 -i --tun-type=ipip -w 5
+-a -t 192.0.2.1:80 -r 10.0.0.2:80 -i -w 70000
+-A -t 10.0.0.1:0 -s wlc -p 600
+-a -t 10.0.0.1:0 -r 10.0.0.2:0 -m -w 1
+-A --sctp-service 10.0.0.1:80 -s wlc
+-A -t nonsense
+";
+    let imported = lines::read(saved, &crate::ipvs::stand::forwarding(true), NameResolution::Numbers);
+    let [service] = &imported.rules.services[..] else { panic!("{:?}", imported.rules.services) };
+    let [backend] = &service.backends[..] else { panic!("{:?}", service.backends) };
+    assert_eq!((backend.address.to_string().as_str(), backend.weight), ("10.0.0.1:80", 5));
+    for line in [3, 4, 5, 6, 7] {
+        let named = imported.notes.iter().find(|note| note.starts_with(&format!("line {line}: '")));
+        assert!(named.is_some_and(|note| note.contains(" is left out: ")), "{line}: {:?}", imported.notes);
+    }
+    assert!(!imported.notes.iter().any(|note| note.starts_with("line 2:")), "{:?}", imported.notes);
+}
+
+/// A service with one server that is checked so.
+fn checked(check: &str) -> Imported {
+    conf(&format!("virtual_server 192.0.2.1 80 {{\n lb_kind NAT\n real_server 10.0.0.1 80 {{\n{check}\n}}\n}}\n"))
+}
+
+#[test]
+fn the_words_of_a_command_are_as_they_are_quoted() {
+    let of = |path: &str| {
+        let imported = checked(&format!("MISC_CHECK {{\n misc_path {path}\n}}"));
+        let check = imported.rules.services[0].check.clone();
+        (check.map(|check| check.probe), imported.notes)
+    };
+    let runs = |words: &[&str]| {
+        let words = words.iter().map(|word| (*word).to_owned()).collect();
+        Some(Probe::Command(ProgramCall { words, environment: Vec::new() }))
+    };
+    let pipe = ["/bin/sh", "-c", "curl -f http://x | grep ok"];
+    assert_eq!(of(r#""/bin/sh -c 'curl -f http://x | grep ok'""#).0, runs(&pipe));
+    assert_eq!(of(r#"/bin/sh -c "curl -f http://x | grep ok""#).0, runs(&pipe));
+    assert_eq!(of(r#""/usr/lib/check -H 10.0.0.1""#).0, runs(&["/usr/lib/check", "-H", "10.0.0.1"]));
+    let (none, notes) = of(r#""/bin/sh -c 'curl""#);
+    assert_eq!(none, None);
+    assert!(notes.iter().any(|note| note.contains("quotation marks")), "{notes:?}");
+}
+
+#[test]
+fn a_check_whose_exit_status_is_a_weight_is_left_out() {
+    let imported = checked("MISC_CHECK {\n misc_path \"/bin/true\"\n misc_dynamic\n}");
+    assert_eq!(imported.rules.services[0].check, None);
+    assert!(imported.notes.iter().any(|note| note.contains("misc_dynamic")), "{:?}", imported.notes);
+}
+
+#[test]
+fn values_that_are_none_are_named() {
+    let imported = checked(
+        "uthreshold many\nTCP_CHECK {\n retry often\n connect_ip nowhere\n connect_port http\n}\n}\nquorum most\nhysteresis some\nreal_server 10.0.0.2 80 {",
+    );
+    for said in ["uthreshold", "retry", "connect_ip", "connect_port", "quorum", "hysteresis"] {
+        assert!(imported.notes.iter().any(|note| note.contains(said)), "{said}: {:?}", imported.notes);
+    }
 }
 
 const WEB: &str = r#"

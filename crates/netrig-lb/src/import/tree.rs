@@ -100,7 +100,7 @@ impl Files {
         let text = std::fs::read_to_string(path).with_context(|| format!("include {}", path.display()))?;
         self.read += text.len() as u64;
         if self.read > LONGEST {
-            bail!("included files have more than {LONGEST} bytes");
+            bail!("it and the files that it includes have more than {LONGEST} bytes");
         }
         Ok(text)
     }
@@ -187,6 +187,7 @@ struct Reading<'a> {
 /// The lines and blocks of a text and of the files that it includes.
 pub(super) fn read(text: &str, files: &mut Files) -> anyhow::Result<Vec<Block>> {
     let folder = files.folder.clone();
+    files.read += text.len() as u64;
     let mut reading = Reading { files, definitions: HashMap::new(), open: vec![Vec::new()], words: 0 };
     reading.text(text, None, folder.as_deref(), 0)?;
     match <[Vec<Block>; 1]>::try_from(reading.open) {

@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -45,6 +46,8 @@ pub(super) struct Adopter<B> {
     listener: Listener,
     answers: Arc<Answers<B>>,
     sockets: Sockets,
+    /// Whether it was said that a process cannot be looked at.
+    told: AtomicBool,
 }
 
 fn locked(sockets: &Sockets) -> MutexGuard<'_, HashMap<u64, Arc<GenericNetlink>>> {
@@ -65,14 +68,15 @@ struct Caller {
 }
 
 impl Caller {
-    fn of(thread: u32) -> Option<Self> {
-        let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    fn of(thread: u32) -> io::Result<Self> {
+        let status = fs::read_to_string(format!("/proc/{thread}/status"))?;
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        let process = field("Tgid:")?.parse().ok()?;
-        let rights = u64::from_str_radix(field("CapEff:")?, 16).ok()?;
+        let process = field("Tgid:").and_then(|process| process.parse().ok());
+        let rights = field("CapEff:").and_then(|rights| u64::from_str_radix(rights, 16).ok());
+        let (Some(process), Some(rights)) = (process, rights) else { return Err(io::ErrorKind::InvalidData.into()) };
         let of_users = |of: &str| fs::read_link(format!("/proc/{of}/ns/user")).ok();
         let is_here = of_users(&thread.to_string()).is_some_and(|space| Some(space) == of_users("self"));
-        Some(Self { process, may_administer: is_here && rights & (1 << NET_ADMIN) != 0 })
+        Ok(Self { process, may_administer: is_here && rights & (1 << NET_ADMIN) != 0 })
     }
 
     /// The inode of a socket that it has open.
@@ -89,11 +93,11 @@ impl Caller {
         flags.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    fn netlink_address(&self, at: u64) -> Option<NetlinkAddress> {
+    fn netlink_address(&self, at: u64) -> io::Result<Option<NetlinkAddress>> {
         let mut address = NetlinkAddress::default();
-        seccomp::read_memory(self.process, at, &mut address).ok()?;
+        seccomp::read_memory(self.process, at, &mut address)?;
         let family = u16::from_ne_bytes([address[0], address[1]]);
-        (i32::from(family) == libc::AF_NETLINK).then_some(address)
+        Ok((i32::from(family) == libc::AF_NETLINK).then_some(address))
     }
 }
 
@@ -103,7 +107,7 @@ fn errno(error: &io::Error) -> i32 {
 
 impl<B: Balancer + 'static> Adopter<B> {
     pub(super) fn new(listener: Listener, answers: Arc<Answers<B>>) -> Self {
-        Self { listener, answers, sockets: Sockets::default() }
+        Self { listener, answers, sockets: Sockets::default(), told: AtomicBool::new(false) }
     }
 
     /// Answers calls until no program is left under the filter.
@@ -122,8 +126,10 @@ impl<B: Balancer + 'static> Adopter<B> {
         if !opens && locked(&self.sockets).is_empty() {
             return Outcome::GoesOn;
         }
-        // A process that cannot be looked at has the kernel's sockets, and no balancer.
-        let Some(caller) = Caller::of(call.thread) else { return Outcome::GoesOn };
+        let caller = match Caller::of(call.thread) {
+            Ok(caller) => caller,
+            Err(error) => return self.cannot_look(call, &error),
+        };
         let number = call.arguments[0] as i32;
         let inode = caller.socket(number);
         let known = inode.and_then(|inode| locked(&self.sockets).get(&inode).cloned());
@@ -137,7 +143,11 @@ impl<B: Balancer + 'static> Adopter<B> {
                 Outcome::Answered(set.map_err(|error| errno(&error)))
             }
             (libc::SYS_bind | libc::SYS_connect, known) => {
-                let Some(address) = caller.netlink_address(at) else { return Outcome::GoesOn };
+                let address = match caller.netlink_address(at) {
+                    Ok(Some(address)) => address,
+                    Ok(None) => return Outcome::GoesOn,
+                    Err(error) => return self.cannot_look(call, &error),
+                };
                 let does = |socket: &GenericNetlink| match call.call {
                     libc::SYS_bind => bind(socket, &address),
                     _ => socket.connect(&address),
@@ -152,6 +162,20 @@ impl<B: Balancer + 'static> Adopter<B> {
         }
     }
 
+    /// A process that cannot be looked at has the kernel's sockets, and no balancer.
+    fn cannot_look(&self, call: &Notification, error: &io::Error) -> Outcome {
+        // What the program has got wrong is told by the kernel.
+        let is_its_own = matches!(error.raw_os_error(), Some(libc::EBADF | libc::EFAULT));
+        if !is_its_own && self.listener.is_waiting(call) && !self.told.swap(true, Ordering::Relaxed) {
+            warn!(
+                "process {} cannot be looked at ({error}): where it asks IPVS, it asks the kernel's and not the balancer. netrig needs \
+                 CAP_SYS_PTRACE, and /proc of the processes it starts; this is said once",
+                call.thread
+            );
+        }
+        Outcome::GoesOn
+    }
+
     /// Does with a program's socket what it asked for, and puts a stand-in into its place.
     fn adopt(
         &self,
@@ -160,7 +184,10 @@ impl<B: Balancer + 'static> Adopter<B> {
         number: i32,
         does: impl Fn(&GenericNetlink) -> io::Result<()>,
     ) -> Outcome {
-        let Ok(file) = seccomp::file_of(caller.process, number) else { return Outcome::GoesOn };
+        let file = match seccomp::file_of(caller.process, number) {
+            Ok(file) => file,
+            Err(error) => return self.cannot_look(call, &error),
+        };
         let Some(socket) = GenericNetlink::of(file) else { return Outcome::GoesOn };
         if !self.listener.is_waiting(call) {
             return Outcome::GoesOn;

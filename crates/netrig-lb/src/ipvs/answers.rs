@@ -1,5 +1,6 @@
 //! What the running balancer makes of requests to the family "IPVS".
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,9 @@ use super::family::{self, Errno, Forwarding, command};
 use super::kept::AppliedRules;
 use super::netlink::{ACK, Attributes, DUMP, MULTI, Message, REQUEST};
 use crate::ipvsadm::MAX_TIMEOUT;
-use crate::message::{BackendOptions, Reply, Request, RuleChange, ServiceOptions, Status};
+use crate::message::{
+    BackendEntry, BackendOptions, Reply, Request, RuleChange, ServiceEntry, ServiceKey, ServiceOptions, Status,
+};
 use crate::settings::ServiceText;
 
 /// Who is asked: a running balancer, or a test's.
@@ -155,8 +158,7 @@ impl<B: Balancer> Answers<B> {
                 Ok(vec![family::service_entry(message, 0, service.ok_or(ESRCH)?)])
             }
             command::NEW_DAEMON | command::DEL_DAEMON => {
-                let why =
-                    "a daemon that synchronizes connections (--start-daemon, lvs_sync_daemon): the balancer has none";
+                let why = "a daemon that synchronizes connections (--start-daemon, lvs_sync_daemon): [sync] in the balancer's file does it";
                 Err(Errno { number: EOPNOTSUPP, why: Some(why.into()) })
             }
             command::ZERO => {
@@ -236,34 +238,93 @@ impl<B: Balancer> Answers<B> {
             }
             Err(AskError::Refused(refusal)) => {
                 let status = self.status(state)?;
-                let known = reason(&status, change).map(Errno::from);
-                Err(known.unwrap_or_else(|| Errno { number: EINVAL, why: Some(refusal.to_string()) }))
+                let known = reason(&status, change);
+                let deletes = matches!(change, RuleChange::DeleteService { .. } | RuleChange::DeleteBackend { .. });
+                if known == Some(EEXIST) || deletes && known.is_some() {
+                    state.kept.learn_as_it_is(change);
+                }
+                Err(known.map(Errno::from).unwrap_or_else(|| Errno { number: EINVAL, why: Some(refusal.to_string()) }))
             }
             Err(error) => Err(away(&error)),
         }
     }
 
-    /// Gives a balancer that was started again what it does not have any more.
+    fn missing(&self, state: &State) -> Result<Vec<RuleChange>, AskError> {
+        match self.balancer.ask(&Request::Status)? {
+            Reply::Status(status) => Ok(state.kept.missing(&status)),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Gives a balancer that was started again, or has read its file again, what it does not have any more.
     ///
     /// # Errors
     /// When it cannot be asked.
     pub(super) fn put_again(&self) -> Result<(), AskError> {
         let mut state = self.state();
-        let Reply::Status(status) = self.balancer.ask(&Request::Status)? else { return Ok(()) };
-        let edits = state.kept.missing(&status);
+        let missing = self.missing(&state)?;
         state.seen_last = None;
-        if edits.is_empty() {
-            info!("the balancer was started again, and has all that was put into it");
+        let count = missing.len();
+        if count == 0 {
+            info!("{AGAIN}, and has all that was put into it");
             return Ok(());
         }
-        match self.balancer.ask(&Request::Edits(edits.clone())) {
-            Ok(_) => info!("the balancer was started again: put into it what it lacked, in {} changes", edits.len()),
-            Err(AskError::Refused(refusal)) => {
-                warn!("the balancer was started again, and does not take what it had before: {refusal}");
-            }
+        let mut given = None;
+        let edits = missing.into_iter().map(|change| self.with_local(change, &mut given)).collect();
+        match self.balancer.ask(&Request::Edits(edits)) {
+            Ok(_) => info!("{AGAIN}: put into it what it lacked, in {count} changes"),
+            // One is in the way of all, or another program has been faster.
+            Err(AskError::Refused(_)) => self.put_one_by_one(&state)?,
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    fn put_one_by_one(&self, state: &State) -> Result<(), AskError> {
+        /// Refusals that are told one by one.
+        const TOLD: usize = 20;
+        let (mut made, mut refused) = (0_usize, 0_usize);
+        for change in self.missing(state)? {
+            let shown = shown(&change);
+            match self.balancer.ask(&Request::Edit(self.with_local(change, &mut None))) {
+                Ok(_) => made += 1,
+                Err(AskError::Refused(refusal)) => {
+                    refused += 1;
+                    if refused <= TOLD {
+                        warn!("{AGAIN}, and does not take what it had before: {shown}: {refusal}");
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        info!("{AGAIN}: put into it what it lacked, in {made} changes; {refused} were refused");
+        Ok(())
+    }
+
+    /// A service gets its local addresses with the first of its backends; `given` is the last one that has.
+    fn with_local(&self, mut change: RuleChange, given: &mut Option<ServiceKey>) -> RuleChange {
+        if let RuleChange::AddBackend { service, backend, options } = &mut change
+            && given.replace(*service) != Some(*service)
+        {
+            options.local = self.forwarding.local_for(backend.ip());
+        }
+        change
+    }
+}
+
+/// Why the log speaks of what is put in again.
+const AGAIN: &str = "the balancer was started again, or has read its file again";
+
+/// What a change is about.
+fn shown(change: &RuleChange) -> String {
+    match change {
+        RuleChange::AddService { service, .. } | RuleChange::EditService { service, .. } => {
+            ServiceText(*service).to_string()
+        }
+        RuleChange::AddBackend { service, backend, .. } | RuleChange::EditBackend { service, backend, .. } => {
+            format!("{backend} of {}", ServiceText(*service))
+        }
+        _ => "timeouts".to_owned(),
     }
 }
 
@@ -277,18 +338,18 @@ fn reason(status: &Status, change: &RuleChange) -> Option<i32> {
         }
         RuleChange::AddBackend { service: key, backend, .. } => match service(*key) {
             None => Some(ESRCH),
-            Some(service) => has(service, *backend).then_some(EEXIST),
+            Some(service) => backend_of(service, *backend).map(|_| EEXIST),
         },
         RuleChange::EditBackend { service: key, backend, .. } | RuleChange::DeleteBackend { service: key, backend } => {
             match service(*key) {
                 None => Some(ESRCH),
-                Some(service) => (!has(service, *backend)).then_some(ENOENT),
+                Some(service) => backend_of(service, *backend).is_none().then_some(ENOENT),
             }
         }
         _ => None,
     }
 }
 
-pub(super) fn has(service: &crate::message::ServiceEntry, backend: std::net::SocketAddr) -> bool {
-    service.backends.iter().any(|entry| !entry.leaving && entry.address == backend)
+pub(super) fn backend_of(service: &ServiceEntry, backend: SocketAddr) -> Option<&BackendEntry> {
+    service.backends.iter().find(|entry| !entry.leaving && entry.address == backend)
 }

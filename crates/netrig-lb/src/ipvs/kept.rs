@@ -1,21 +1,35 @@
-//! What was put into the balancer, for one that is started again without it: programs that drive IPVS count on a kernel that does not
-//! forget.
+//! What was put into the balancer, for one that is started again without it or has read its file again: programs that drive IPVS count on
+//! a kernel that does not forget.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::message::{BackendOptions, RuleChange, ServiceKey, ServiceOptions, Status};
+use super::answers::backend_of;
+use crate::message::{BackendEntry, BackendOptions, RuleChange, ServiceKey, ServiceOptions, Status};
 
 #[derive(Debug, Default)]
 pub(super) struct AppliedRules {
     services: BTreeMap<ServiceKey, AppliedService>,
-    timeouts: Option<RuleChange>,
+    /// Seconds of TCP, of TCP after a FIN, and of UDP; 0 where nothing was said.
+    timeouts: [u32; 3],
 }
 
 #[derive(Debug, Default)]
 struct AppliedService {
-    options: ServiceOptions,
+    /// `None`: another has made it.
+    options: Option<ServiceOptions>,
+    /// Without local addresses, which are the same for all.
     backends: BTreeMap<SocketAddr, BackendOptions>,
+}
+
+fn without_local(options: &BackendOptions) -> BackendOptions {
+    BackendOptions {
+        forward: options.forward,
+        weight: options.weight,
+        limit: options.limit,
+        drain_ms: options.drain_ms,
+        local: Vec::new(),
+    }
 }
 
 impl AppliedRules {
@@ -23,31 +37,35 @@ impl AppliedRules {
     pub(super) fn learn(&mut self, change: &RuleChange) {
         match change {
             RuleChange::AddService { service, options } => {
-                self.services
-                    .insert(*service, AppliedService { options: options.clone(), ..AppliedService::default() });
+                let options = Some(options.clone());
+                self.services.insert(*service, AppliedService { options, ..AppliedService::default() });
             }
             RuleChange::EditService { service, options } => {
-                if let Some(known) = self.services.get_mut(service) {
-                    known.options.clone_from(options);
+                if let Some(known) = self.services.get_mut(service).and_then(|known| known.options.as_mut()) {
+                    known.clone_from(options);
                 }
             }
             RuleChange::DeleteService { service } => drop(self.services.remove(service)),
             // Of a service that another has made, too: where it is there again, so shall be this.
             RuleChange::AddBackend { service, backend, options } => {
-                if let Some(known) = self.services.get_mut(service) {
-                    known.backends.insert(*backend, options.clone());
-                }
+                self.services.entry(*service).or_default().backends.insert(*backend, without_local(options));
             }
             RuleChange::EditBackend { service, backend, options } => {
                 let backends = self.services.get_mut(service).map(|known| &mut known.backends);
                 if let Some(known) = backends.and_then(|backends| backends.get_mut(backend)) {
-                    known.clone_from(options);
+                    *known = without_local(options);
                 }
             }
             RuleChange::DeleteBackend { service, backend } => {
                 self.services.get_mut(service).and_then(|known| known.backends.remove(backend));
             }
-            RuleChange::Timeouts { .. } => self.timeouts = Some(change.clone()),
+            RuleChange::Timeouts { tcp, tcp_fin, udp } => {
+                for (known, said) in self.timeouts.iter_mut().zip([*tcp, *tcp_fin, *udp]) {
+                    if said != 0 {
+                        *known = said;
+                    }
+                }
+            }
             RuleChange::Clear => self.services.clear(),
             // What no program of IPVS says.
             RuleChange::AddLocal { .. }
@@ -58,28 +76,60 @@ impl AppliedRules {
         }
     }
 
+    /// A change that was refused because it is so already: programs take that for done, and it may be an earlier one of theirs whose answer
+    /// was lost, or from before this was started again.
+    pub(super) fn learn_as_it_is(&mut self, change: &RuleChange) {
+        match change {
+            RuleChange::AddService { service, options } => {
+                self.services.entry(*service).or_default().options.get_or_insert_with(|| options.clone());
+            }
+            RuleChange::AddBackend { service, backend, options } => {
+                let known = self.services.entry(*service).or_default();
+                known.backends.entry(*backend).or_insert_with(|| without_local(options));
+            }
+            RuleChange::DeleteService { .. } | RuleChange::DeleteBackend { .. } => self.learn(change),
+            _ => {}
+        }
+    }
+
     /// The changes after which a balancer has it all.
     pub(super) fn missing(&self, status: &Status) -> Vec<RuleChange> {
-        let has = status.timeouts;
-        let differs = |change: &&RuleChange| match change {
-            RuleChange::Timeouts { tcp, tcp_fin, udp } => [(*tcp, has.tcp), (*tcp_fin, has.tcp_fin), (*udp, has.udp)]
-                .iter()
-                .any(|(said, has)| *said != 0 && said != has),
-            _ => false,
-        };
-        let mut edits: Vec<RuleChange> = self.timeouts.iter().filter(differs).cloned().collect();
+        let mut edits = Vec::new();
+        let [tcp, tcp_fin, udp] = self.timeouts;
+        let has = [status.timeouts.tcp, status.timeouts.tcp_fin, status.timeouts.udp];
+        if self.timeouts.iter().zip(has).any(|(said, has)| *said != 0 && *said != has) {
+            edits.push(RuleChange::Timeouts { tcp, tcp_fin, udp });
+        }
         for (key, AppliedService { options, backends }) in &self.services {
             let there = status.services.iter().find(|service| service.open && service.key == *key);
-            if there.is_none() {
-                edits.push(RuleChange::AddService { service: *key, options: options.clone() });
+            match (there, options) {
+                (None, None) => continue,
+                (None, Some(options)) => {
+                    edits.push(RuleChange::AddService { service: *key, options: options.clone() });
+                }
+                (Some(there), Some(options))
+                    if options.scheduler.as_ref().is_some_and(|scheduler| *scheduler != there.scheduler) =>
+                {
+                    edits.push(RuleChange::EditService { service: *key, options: options.clone() });
+                }
+                _ => {}
             }
             for (backend, options) in backends {
-                if !there.is_some_and(|service| super::answers::has(service, *backend)) {
-                    let options = options.clone();
-                    edits.push(RuleChange::AddBackend { service: *key, backend: *backend, options });
+                let (service, backend) = (*key, *backend);
+                match there.and_then(|service| backend_of(service, backend)) {
+                    None => edits.push(RuleChange::AddBackend { service, backend, options: options.clone() }),
+                    Some(has) if differs(has, options) => {
+                        edits.push(RuleChange::EditBackend { service, backend, options: options.clone() });
+                    }
+                    Some(_) => {}
                 }
             }
         }
         edits
     }
+}
+
+fn differs(has: &BackendEntry, options: &BackendOptions) -> bool {
+    options.weight.is_some_and(|weight| weight != has.weight)
+        || options.limit.is_some_and(|limit| limit != has.limit.unwrap_or(0))
 }

@@ -124,8 +124,8 @@ pub fn execute(arguments: IpvsArgs) -> Result<Exit, Failure> {
     let pass_on = move || {
         loop {
             let signal = signals.next();
-            // What it has left running is not told, and this does not stay for it any more.
-            if process.signal(signal).is_err() {
+            // What it has left running is not told. This goes on for it, unless it is told to end.
+            if process.signal(signal).is_err() && matches!(signal, libc::SIGINT | libc::SIGQUIT | libc::SIGTERM) {
                 die_of(signal);
             }
         }
@@ -178,29 +178,45 @@ fn end_as(status: ExitStatus) -> ! {
     std::process::exit(status.code().unwrap_or(Exit::Failed as i32));
 }
 
-/// Names a control plane: each makes its socket anew.
-fn socket_of(balancer: &Client) -> Option<(u64, i64, i64)> {
-    let socket = std::fs::metadata(balancer.files().socket()).ok()?;
-    Some((socket.ino(), socket.ctime(), socket.ctime_nsec()))
+/// Names what a balancer has read: each control plane makes its socket anew, and counts how often it has read its file again.
+#[derive(Debug, PartialEq, Eq)]
+struct Generation {
+    socket: (u64, i64, i64),
+    reloads: u64,
 }
 
-/// Puts what there was into a balancer that is started again.
+impl Generation {
+    /// `None` while there is no socket.
+    fn of(balancer: &Client) -> Result<Option<Self>, AskError> {
+        let Ok(socket) = std::fs::metadata(balancer.files().socket()) else { return Ok(None) };
+        let socket = (socket.ino(), socket.ctime(), socket.ctime_nsec());
+        let reloads = match balancer.ask(&Request::Reloads)? {
+            Reply::Count(reloads) => reloads,
+            _ => 0,
+        };
+        Ok(Some(Self { socket, reloads }))
+    }
+}
+
+/// Puts what there was into a balancer that is started again, or has read its file again.
 fn watch(balancer: &Client, answers: &Answers<Client>) {
-    let mut known = socket_of(balancer);
+    let mut known = Generation::of(balancer).ok().flatten();
+    let mut said: Option<String> = None;
     loop {
         thread::sleep(WATCHING);
-        let now = socket_of(balancer);
-        if now.is_none() || now == known {
-            continue;
-        }
-        match answers.put_again() {
-            Ok(()) => known = now,
-            // It is not ready yet, or has gone again.
-            Err(AskError::NotRunning { .. } | AskError::Lost(_)) => {}
-            Err(error) => {
-                warn!("the balancer was started again and cannot be asked: {error}");
+        let put = Generation::of(balancer).and_then(|now| {
+            if now.is_some() && now != known {
+                answers.put_again()?;
                 known = now;
             }
+            Ok(())
+        });
+        // One that is not there is not ready yet, or has gone again.
+        let trouble = put.err().filter(|error| !matches!(error, AskError::NotRunning { .. }));
+        let trouble = trouble.map(|error| error.to_string());
+        if let Some(why) = trouble.as_ref().filter(|_| trouble != said) {
+            warn!("the balancer cannot be asked whether it was started again; it is asked each second: {why}");
         }
+        said = trouble;
     }
 }

@@ -4,11 +4,12 @@ use libc::{EEXIST, EINVAL, ENOENT, EOPNOTSUPP, EPROTONOSUPPORT, ERANGE, ESRCH};
 use proptest::prelude::*;
 
 use super::answers::Answers;
-use super::family::{ID, command};
+use super::family::{self, ID, command};
 use super::netlink::{ACK, DUMP, REQUEST, messages};
 use super::session::answers_to;
 use super::stand::{self, OfRules};
 use crate::message::{ForwardingMethod, Request, RuleChange};
+use crate::settings::Rules;
 
 /// A request, as libnl writes it.
 fn request(kind: u16, flags: u16, command: u8, attributes: &[u8]) -> Vec<u8> {
@@ -260,6 +261,110 @@ fn a_balancer_that_is_started_again_gets_what_it_lacks() {
     super::answers::Balancer::ask(answers.balancer(), &Request::Edit(RuleChange::Clear)).unwrap();
     answers.put_again().unwrap();
     assert_eq!(*answers.balancer().0.lock().unwrap(), before);
+}
+
+/// Makes changes in the balancer that it is not told of.
+fn behind_its_back(answers: &Answers<OfRules>, change: RuleChange) {
+    super::answers::Balancer::ask(answers.balancer(), &Request::Edit(change)).unwrap();
+}
+
+fn rules(answers: &Answers<OfRules>) -> Rules {
+    answers.balancer().0.lock().unwrap().clone()
+}
+
+#[test]
+fn what_another_command_has_put_in_is_known_when_it_is_said_again() {
+    let wanted =
+        [(command::NEW_SERVICE, vec![SERVICE.bytes()]), (command::NEW_DEST, vec![SERVICE.bytes(), DEST.bytes()])];
+    let first = balancer(true);
+    for (number, attributes) in &wanted {
+        assert_eq!(errno(&first, *number, attributes), 0);
+    }
+    let before = rules(&first);
+    let second = Answers::new(OfRules(before.clone().into()), stand::forwarding(true));
+    for (number, attributes) in &wanted {
+        assert_eq!(errno(&second, *number, attributes), EEXIST);
+    }
+    behind_its_back(&second, RuleChange::Clear);
+    // It is not there to have a backend.
+    assert_eq!(errno(&second, command::NEW_DEST, &[SERVICE.bytes(), Dest { last: 9, ..DEST }.bytes()]), ESRCH);
+    second.put_again().unwrap();
+    assert_eq!(rules(&second), before);
+}
+
+#[test]
+fn what_is_to_be_deleted_and_has_gone_already_does_not_come_back() {
+    let answers = balancer(false);
+    assert_eq!(errno(&answers, command::NEW_SERVICE, &[SERVICE.bytes()]), 0);
+    let without = rules(&answers);
+    let both = [SERVICE.bytes(), DEST.bytes()];
+    assert_eq!(errno(&answers, command::NEW_DEST, &both), 0);
+    let service = without.services[0].key;
+    let backend = rules(&answers).services[0].backends[0].address;
+    behind_its_back(&answers, RuleChange::DeleteBackend { service, backend });
+    assert_eq!(errno(&answers, command::DEL_DEST, &both), ENOENT);
+    behind_its_back(&answers, RuleChange::Clear);
+    answers.put_again().unwrap();
+    assert_eq!(rules(&answers).services[0].backends, []);
+    behind_its_back(&answers, RuleChange::Clear);
+    assert_eq!(errno(&answers, command::DEL_SERVICE, &[SERVICE.bytes()]), ESRCH);
+    answers.put_again().unwrap();
+    assert_eq!(rules(&answers).services, []);
+}
+
+#[test]
+fn what_is_there_otherwise_is_set_again() {
+    let answers = balancer(false);
+    let two = [Dest { last: 7, ..DEST }, Dest { last: 8, upper: 5, ..DEST }];
+    assert_eq!(errno(&answers, command::NEW_SERVICE, &[SERVICE.bytes()]), 0);
+    for dest in two {
+        assert_eq!(errno(&answers, command::NEW_DEST, &[SERVICE.bytes(), dest.bytes()]), 0);
+    }
+    let of_file = rules(&answers);
+    let other = Service { scheduler: "wlc", ..SERVICE };
+    assert_eq!(errno(&answers, command::SET_SERVICE, &[other.bytes()]), 0);
+    for dest in two {
+        let failed = Dest { weight: 0, upper: 6, ..dest };
+        assert_eq!(errno(&answers, command::SET_DEST, &[SERVICE.bytes(), failed.bytes()]), 0);
+    }
+    let before = rules(&answers);
+    assert_ne!(of_file, before);
+    *answers.balancer().0.lock().unwrap() = of_file;
+    answers.put_again().unwrap();
+    assert_eq!(rules(&answers), before);
+}
+
+#[test]
+fn a_change_that_is_refused_is_not_in_the_way_of_others() {
+    let answers = balancer(false);
+    let other = Service { port: 81, ..SERVICE };
+    for service in [SERVICE, other.clone()] {
+        assert_eq!(errno(&answers, command::NEW_SERVICE, &[service.bytes()]), 0);
+        assert_eq!(errno(&answers, command::NEW_DEST, &[service.bytes(), DEST.bytes()]), 0);
+    }
+    let before = rules(&answers);
+    // The file's service forwards in another way.
+    let file = balancer(false);
+    assert_eq!(errno(&file, command::NEW_SERVICE, &[SERVICE.bytes()]), 0);
+    let routed = Dest { last: 99, method: 3, ..DEST };
+    assert_eq!(errno(&file, command::NEW_DEST, &[SERVICE.bytes(), routed.bytes()]), 0);
+    let of_file = rules(&file);
+    *answers.balancer().0.lock().unwrap() = of_file.clone();
+    answers.put_again().unwrap();
+    let now = rules(&answers);
+    assert_eq!(now.services, [of_file.services[0].clone(), before.services[1].clone()]);
+}
+
+#[test]
+fn timeouts_that_were_set_one_after_the_other_are_all_put_again() {
+    let answers = balancer(false);
+    for kind in [family::TIMEOUT_TCP, family::TIMEOUT_TCP_FIN, family::TIMEOUT_UDP] {
+        assert_eq!(errno(&answers, command::SET_CONFIG, &[attribute(kind, &77_u32.to_ne_bytes())]), 0);
+    }
+    let before = rules(&answers);
+    *answers.balancer().0.lock().unwrap() = Rules::default();
+    answers.put_again().unwrap();
+    assert_eq!(rules(&answers), before);
 }
 
 proptest! {

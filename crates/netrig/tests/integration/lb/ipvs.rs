@@ -175,7 +175,7 @@ fn ipvsadm_adds_edits_deletes_and_lists() {
         refused(lab, "-A -f 7", "firewall mark 7");
         refused(lab, &format!("-a -t {SERVICE} -r 10.2.0.9 -i"), "--local");
         refused(lab, &format!("-a -t {SERVICE} -r 10.2.0.9 -m -x 9 -y 5"), "no lower thresholds");
-        refused(lab, "--start-daemon master --mcast-interface lb0", "the balancer has none");
+        refused(lab, "--start-daemon master --mcast-interface lb0", "[sync] in the balancer's file");
         // There is no file of the kernel's with connections.
         assert!(!ipvsadm(lab, "-L -c").status.success());
 
@@ -348,6 +348,22 @@ fn a_balancer_that_dies_gets_its_services_back() {
         assert_eq!(answering(lab, 4), "b");
         let service = status(lab).services.into_iter().find(|service| service.open).unwrap();
         assert_eq!((service.local.len(), service.scheduler.as_str()), (4, "wrr"));
+    });
+}
+
+#[test]
+fn a_balancer_that_reads_its_file_again_gets_its_services_back() {
+    with_program("keepalived", |lab| {
+        let _a = HttpServer::start(&lab.server, A, b'a');
+        let _b = HttpServer::start(&lab.server, B, b'b');
+        let file = lab.write("lb.toml", "devices = [\"lb0\", \"lb1\"]\n");
+        let _running = lab.run(&[&file, "--connections", "10000"]);
+        let keepalived = Keepalived::start(lab, "k", &virtual_server(lab, 3), &[]);
+        become_backends(lab, &[(A, 3), (B, 1)], || keepalived.said());
+        lab.netrig(0, &["reload"]);
+        keepalived.says("put into it what it lacked");
+        become_backends(lab, &[(A, 3), (B, 1)], || keepalived.said());
+        assert_eq!(answering(lab, 8), "ab");
     });
 }
 
