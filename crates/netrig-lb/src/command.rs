@@ -33,7 +33,7 @@ enum Command {
     Control(control::Control),
     #[command(flatten)]
     View(views::View),
-    /// Run keepalived or ipvsadm so that they drive the running balancer in place of the kernel's IPVS
+    /// Run keepalived or ipvsadm upon the running balancer, as upon IPVS
     ///
     /// What the command asks the kernel's IPVS by netlink, this balancer answers; all else it does as without netrig. What the balancer does
     /// not have is refused, and the log says why. Ends as the command does. Needs root.
@@ -41,7 +41,7 @@ enum Command {
         after_help = "Examples:\n  netrig lb ipvs -- ipvsadm -L -n\n  netrig lb ipvs --local 10.0.0.200-10.0.0.207 -- keepalived --dont-fork --log-console"
     )]
     Ipvs(ipvs::IpvsArgs),
-    /// Make a file for `netrig lb run` of what ipvsadm saved, or of a keepalived.conf
+    /// Make a file for `run` of ipvsadm-save's lines or a keepalived.conf
     ///
     /// The file is printed. What has no equal is named in comments at its top.
     #[command(

@@ -77,7 +77,7 @@ pub enum Control {
         #[arg(long)]
         all: bool,
     },
-    /// Say that packets should go to other balancers: `status --ready` fails; those that come are balanced as ever
+    /// Withdraw its addresses and be not ready; packets that come are balanced
     ///
     /// It holds until `netrig lb announce`, or until the control plane is started again.
     #[command(after_help = "Examples:\n  netrig lb withdraw")]
@@ -91,7 +91,7 @@ pub enum Control {
         #[command(flatten)]
         which: NameOption,
     },
-    /// Who may begin connections: lists prefixes with their hits, or adds or removes some
+    /// Who may begin connections: list, add or remove prefixes
     ///
     /// The longest prefix decides that a client's address is in, of the service's lists and of those for all services; with an allow
     /// list, who is in none may not. What is established goes on. A reload restores what the file says; `netrig lb save` writes this.

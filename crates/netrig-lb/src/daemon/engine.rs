@@ -286,9 +286,8 @@ impl Service for Engine {
         }
         let Self { files, mut devices, balancer, pins, health, sync, announcer, .. } = self;
         // Before packets that come find nothing.
-        match announcer {
-            Some(announcer) if left == AfterExit::Nothing => announcer.withdraw(),
-            announcer => drop(announcer),
+        if let (Some(announcer), AfterExit::Nothing) = (announcer, left) {
+            announcer.withdraw();
         }
         drop(health);
         drop(sync);
