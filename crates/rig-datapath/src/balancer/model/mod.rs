@@ -380,7 +380,9 @@ impl Model {
                 if !is_over {
                     self.end(at, tick);
                 }
-                return Err(self.answer(&packet, frame, tick));
+                let is_denied =
+                    self.service_of(&packet).is_some_and(|service| self.is_denied(service, packet.tuple.source.ip()));
+                return Err(if is_denied { Drop::Denied.into() } else { self.answer(&packet, frame, tick) });
             }
             if reopens || self.replaces(at, &packet, frame) {
                 before = Some(self.end(at, tick));
