@@ -19,11 +19,11 @@ impl Engine {
 
     pub(super) fn announcements(&self) -> Announcements {
         let Some(settings) = &self.start.bgp else { return Announcements::new() };
-        let is_attached = !self.withdrawn && self.devices.are_attached();
-        let is_attached = is_attached && !self.sync.as_ref().is_some_and(Sync::is_settling);
+        let is_ready =
+            !self.withdrawn && self.devices.are_attached() && !self.sync.as_ref().is_some_and(Sync::is_settling);
         let gets = |service: &Service| service.backends.iter().any(|backend| backend.effective_weight() > 0);
         let can_take = |service: &Service| {
-            is_attached && service.lacks().is_none() && gets(service) && self.health.has_quorum(service)
+            is_ready && service.lacks().is_none() && gets(service) && self.health.has_quorum(service)
         };
         announcements(&self.rules, settings, can_take)
     }

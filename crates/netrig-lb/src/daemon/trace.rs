@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use rig_cli::packet;
-use rig_datapath::balancer::{Direction, Kind, Trace as Traced};
+use rig_datapath::balancer::{Direction, Drop, Kind, Trace as Traced};
 use rig_datapath::test_run::Verdict;
 use rig_service::Refusal;
 use rig_stats::units::Span;
@@ -150,6 +150,10 @@ fn steps(traced: &Traced) -> Vec<String> {
     }
     if let Some(begun) = &traced.new_connection {
         steps.push(format!("for service {}", begun.service));
+        if let Some(prefix) = traced.prefix {
+            let does = if traced.drop == Some(Drop::Denied) { "refuses" } else { "allows" };
+            steps.push(format!("{prefix}, the longest prefix of lists that the client is in, {does} it"));
+        }
         if let Some(backend) = begun.backend {
             let by = begun.scheduler.map_or_else(String::new, |scheduler| format!("{} ", scheduler_name(scheduler)));
             steps.push(match begun.stays {
@@ -233,5 +237,11 @@ mod tests {
         assert_eq!(behind(&said), [ends, service, "reuse = \"keep\": backend 10.0.0.1:80 again"]);
         let said = steps(&port_used_again(false));
         assert_eq!(behind(&said), [ends, service, "rr chooses backend 10.0.0.1:80"]);
+        // What a list says of it comes behind the service.
+        let prefix = Some("198.51.100.0/24".parse().unwrap());
+        let listed = Traced { prefix, ..port_used_again(false) };
+        let says = |traced: &Traced| steps(traced)[3].clone();
+        assert_eq!(says(&listed), "198.51.100.0/24, the longest prefix of lists that the client is in, allows it");
+        assert!(says(&Traced { drop: Some(Drop::Denied), ..listed }).ends_with("refuses it"));
     }
 }

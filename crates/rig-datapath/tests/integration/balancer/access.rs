@@ -1,15 +1,12 @@
 //! Lists of who may begin connections, and who may not.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use ipnet::{IpNet, Ipv4Net};
-use rig_datapath::balancer::{
-    AccessLists, Balancer, Clock, Config, Drop, ForwardingMethod, Scheduler, Service, Sizes, SynProxy,
-};
+use rig_datapath::balancer::{AccessLists, Config, Drop, ForwardingMethod, Scheduler, Service, Sizes, SynProxy};
 use rig_wire::tcp::flags::{ACK, SYN};
 
-use super::changes::BpfFs;
+use super::changes::{BpfFs, hand_over};
 use super::frames::{tcp, udp};
 use super::lab::Lab;
 use super::syn_proxy::{Segment, segment};
@@ -230,17 +227,7 @@ fn another_process_knows_the_lists_that_were_kept() {
     let Some(directory) = BpfFs::mount() else { return };
     assert_eq!(lab.dropped(&syn("10.0.0.60:5000")), Drop::Denied);
     let before = hits(&lab);
-    let tables = directory.0.path().join("tables");
-    fs::create_dir(&tables).unwrap();
-    lab.balancer.keep(&tables).unwrap();
-    let link = directory.0.path().join("link");
-    lab.attachment.keep(&link).unwrap();
-
-    let mut second = Balancer::resume(&tables).unwrap();
-    second.set_clock(Clock::Fixed(lab.tick)).unwrap();
-    let attachment = second.take_over(&link, lab.interface).unwrap();
-    lab.balancer = second;
-    lab.attachment = attachment;
+    hand_over(&mut lab, &directory);
     assert_eq!(hits(&lab), before);
     // Another one in its place, which does not come into force.
     let replaced = Service { forward: ForwardingMethod::Nat, ..too_large(AccessLists::default()) };

@@ -329,18 +329,8 @@ fn another_process_goes_on_with_what_was_kept() {
     let Some(mut lab) = Lab::new(small(), &first) else { return };
     let Some(directory) = BpfFs::mount() else { return };
     let places: Vec<String> = (5000..5004).map(|port| open(&lab, port)).collect();
-    let tables = directory.0.path().join("tables");
-    fs::create_dir(&tables).unwrap();
-    lab.balancer.keep(&tables).unwrap();
-    let link = directory.0.path().join("link");
-    lab.attachment.keep(&link).unwrap();
-
-    let mut second = Balancer::resume(&tables).unwrap();
-    second.set_clock(Clock::Fixed(lab.tick)).unwrap();
-    assert_eq!(second.sizes().connections, 64);
-    let attachment = second.take_over(&link, lab.interface).unwrap();
-    lab.balancer = second;
-    lab.attachment = attachment;
+    hand_over(&mut lab, &directory);
+    assert_eq!(lab.balancer.sizes().connections, 64);
     for (port, place) in (5000..5004).zip(&places) {
         assert_eq!(&talk(&lab, port), place);
     }
@@ -383,6 +373,21 @@ fn tables_of_an_older_version_are_refused() {
     assert!(Balancer::resume(&tables).is_ok());
     fs::remove_file(tables.join("missed")).unwrap();
     refused();
+}
+
+/// Keeps tables and attachment, and has another balancer go on with them as if it were of another process.
+pub fn hand_over(lab: &mut Lab, directory: &BpfFs) {
+    let tables = directory.0.path().join("tables");
+    fs::create_dir(&tables).unwrap();
+    lab.balancer.keep(&tables).unwrap();
+    let link = directory.0.path().join("link");
+    lab.attachment.keep(&link).unwrap();
+
+    let mut second = Balancer::resume(&tables).unwrap();
+    second.set_clock(Clock::Fixed(lab.tick)).unwrap();
+    let attachment = second.take_over(&link, lab.interface).unwrap();
+    lab.balancer = second;
+    lab.attachment = attachment;
 }
 
 /// A bpf file system; what is pinned there goes with it.
