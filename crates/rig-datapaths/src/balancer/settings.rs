@@ -10,7 +10,24 @@ use toml::Table;
 
 /// Keys of the file itself, of each of its services, and of each backend.
 const OF_FILE: [&str; 6] = ["connections", "room", "service_limit", "policy", "timeouts", "hand_over"];
-const OF_SERVICE: [&str; 6] = ["scheduler", "forward", "limit", "expire", "sloppy_tcp", "reuse"];
+const OF_SERVICE: [&str; 16] = [
+    "scheduler",
+    "forward",
+    "limit",
+    "expire",
+    "sloppy_tcp",
+    "reuse",
+    "syn_proxy",
+    "client_address",
+    "allow",
+    "deny",
+    "check",
+    "source_limit",
+    "source_rate",
+    "source_burst",
+    "new_rate",
+    "new_burst",
+];
 const OF_BACKEND: [&str; 1] = ["weight"];
 
 /// What holds where a suite says nothing: the study's figures, which are DPVS's, and a testbed's needs.

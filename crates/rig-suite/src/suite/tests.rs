@@ -73,7 +73,7 @@ fn a_first_look_is_short() {
         }
     }
     // How long a search takes shows when it is made.
-    assert_eq!(unknown, ["packets", "balancer"]);
+    assert_eq!(unknown, ["packets", "balancer", "protection"]);
 }
 
 #[test]
