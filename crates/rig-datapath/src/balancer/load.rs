@@ -77,6 +77,11 @@ pub(crate) struct Tables {
     /// The number of the map that has the lists in force, where there are any.
     pub(crate) access: Map,
     pub(crate) access_hits: Map,
+    pub(crate) limits: Map,
+    pub(crate) paces: Map,
+    pub(crate) sources: Map,
+    /// Connections by service that no counter of sources was free for.
+    pub(crate) unlimited: Map,
     /// Only programs use these.
     others: [Map; 3],
     /// What old kernels' programs hold while they change tables (bpf/lib/atomic.h).
@@ -124,6 +129,10 @@ impl Tables {
             cookie_keys: map("cookie_keys", size_of::<shape::CookieKeys>())?,
             access: map("access", number)?,
             access_hits: map("access_hits", long)?,
+            limits: map("limits", size_of::<shape::Limits>())?,
+            paces: map("paces", long)?,
+            sources: map("sources", size_of::<shape::SourceSet>())?,
+            unlimited: map("unlimited", long)?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
             locks: Map::any(object, "locks").ok(),
         })
@@ -174,6 +183,10 @@ impl Tables {
             &self.cookie_keys,
             &self.access,
             &self.access_hits,
+            &self.limits,
+            &self.paces,
+            &self.sources,
+            &self.unlimited,
             a,
             b,
             c,
@@ -267,6 +280,7 @@ impl Balancer {
                 list_entries: tables.lists.entries(),
                 ports: PortShare::of_tuning(&tuning),
                 prefixes: Sizes::prefixes_of(tables.access_hits.entries(), tables.services.entries() - 1),
+                sources: Sizes::sources_of(tables.sources.entries()),
             };
         }
         let control = tables.controls.at(0)?;
@@ -392,6 +406,10 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "locals_met" => ("locals_met", sizes.local_addresses + 1),
         "lists" => ("lists", sizes.list_entries),
         "access_hits" => ("access_hits", sizes.access_numbers()),
+        "limits" => ("limits", sizes.services + 1),
+        "paces" => ("paces", sizes.services + 1),
+        "unlimited" => ("unlimited", sizes.services + 1),
+        "sources" => ("sources", tuning.source_sets),
         stages::REPLIES => (stages::REPLIES, sizes.connections),
         _ => return None,
     })

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use rig_datapath::balancer::model::{Model, Route};
 use rig_datapath::balancer::{
-    AccessLists, Backend, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Pass, Policy, PortReuse,
-    Protocol, Scheduler, Service, SynProxy, UnhandledPolicy,
+    AccessLists, Backend, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Limits, Pass, Policy, PortReuse,
+    Protocol, Rate, Scheduler, Service, SynProxy, UnhandledPolicy,
 };
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -149,7 +149,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(connection, outward, options, flags)| Step::Numbers { connection, outward, options, flags }),
         3 => (0_u16..60).prop_map(|ticks| Step::Later { ticks }),
         2 => Just(Step::Sweep),
-        1 => (0_u8..5).prop_map(|config| Step::Change { config }),
+        1 => (0_u8..7).prop_map(|config| Step::Change { config }),
         2 => (0_u16..60, 0_u16..3).prop_map(|(ticks, generation)| Step::Watch { ticks, generation }),
     ]
 }
@@ -161,6 +161,29 @@ fn with(scheduler: Scheduler, service: Service) -> Service {
 fn lists(allow: &[&str], deny: &[&str]) -> AccessLists {
     let set = |prefixes: &[&str]| prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect();
     AccessLists { allow: set(allow), deny: set(deny) }
+}
+
+fn rate(per_second: u32, burst: u32) -> Option<Rate> {
+    NonZeroU32::new(per_second).zip(NonZeroU32::new(burst)).map(|(per_second, burst)| Rate { per_second, burst })
+}
+
+/// Services with limits of every kind, so low that they are met; other ones, and other sources, with `other`.
+fn with_limits(mut services: Vec<Service>, other: bool) -> Vec<Service> {
+    let by = |other, one, of_other| if other { of_other } else { one };
+    for (nth, service) in services.iter_mut().enumerate() {
+        let nth = nth + usize::from(other);
+        service.limits = Limits {
+            source_limit: NonZeroU32::new([0, 1, 2, 3][nth % 4]),
+            // A tick is 134 ms.
+            source_rate: [None, rate(1, 1), rate(2, 3), rate(9, 2)][nth / 2 % 4],
+            source_prefix: match service.address.is_ipv6() {
+                true => by(other, None, Some(127)),
+                false => by(other, None, Some(31)),
+            },
+            new_rate: [None, rate(4, 4), None][nth % 3],
+        };
+    }
+    services
 }
 
 fn always(service: Service) -> Service {
@@ -239,6 +262,8 @@ fn configs() -> Vec<Config> {
         Config { policy: pass, ..config(&fewer) },
         config(&[]),
         Config { access: lists(&["10.0.0.50/32"], &["10.0.0.60/31", "fd00::61/128"]), ..config(&listed) },
+        config(&with_limits(all, false)),
+        Config { access: lists(&[], &["10.0.0.60/32"]), ..config(&with_limits(listed, true)) },
     ]
 }
 
