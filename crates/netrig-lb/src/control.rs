@@ -229,7 +229,7 @@ pub fn execute(control: Control) -> Result<Exit, Failure> {
 }
 
 /// `tcp 192.0.2.1:80`, in one word or two; none where nothing is said.
-fn service_of(words: &[String]) -> Result<Option<ServiceKey>, Failure> {
+pub(super) fn service_of(words: &[String]) -> Result<Option<ServiceKey>, Failure> {
     let text = words.join(" ");
     let words: Vec<&str> = text.split_whitespace().collect();
     let wrong = || {

@@ -149,11 +149,12 @@ static __noinline int refusal_by_limit(const struct address *client, __u32 numbe
 	const struct limits *l = limits_of(number);
 	const __u64 *pace = bpf_map_lookup_elem(&paces, &number);
 	__u64 now = now_ns();
+	__u32 current = l ? READ_ONCE(l->current) : 0;
 
 	if (!s || !l || !pace)
 		return 0;
-	if (l->current) {
-		__u64 hash = hash_of_source(s, client, l->length[l->current % SOURCE_LENGTHS]);
+	if (current) {
+		__u64 hash = hash_of_source(s, client, l->length[current % SOURCE_LENGTHS]);
 		const struct source *source = source_at(find_source(hash, now));
 		__u64 word = source ? *(const volatile __u64 *)&source->word : 0;
 
@@ -167,10 +168,11 @@ static __noinline int refusal_by_limit(const struct address *client, __u32 numbe
 	return l->gap && is_ahead(pace, now, l->slack) ? DROP_NEW_RATE : 0;
 }
 
-/* Gives a connection its place with its source; 0, or why it does not begin. */
-static always_inline int take_source(struct connection *c, const struct service *s, const struct limits *l, __u64 now, int told)
+/* Gives a connection its place with its source, of the length that is `current`; 0, or why it does not begin. */
+static always_inline int take_source(struct connection *c, const struct service *s, const struct limits *l, __u32 current, __u64 now,
+				     int told)
 {
-	__u64 hash = hash_of_source(s, &c->client, l->length[l->current % SOURCE_LENGTHS]), *none;
+	__u64 hash = hash_of_source(s, &c->client, l->length[current % SOURCE_LENGTHS]), *none;
 	__u32 number = c->service;
 
 	for (int i = 0; i < SOURCE_TRIES; i++) {
@@ -192,7 +194,7 @@ static always_inline int take_source(struct connection *c, const struct service 
 			return DROP_SOURCE_LIMIT;
 		if (!replace(&source->word, word, hash >> 32 << 32 | (count + 1)))
 			continue;
-		c->counter |= l->current << SOURCE_SHIFT;
+		c->counter |= current << SOURCE_SHIFT;
 		return told || !l->source_gap || keeps_pace(&source->next, now, l->source_gap, l->source_slack) ? 0 : DROP_SOURCE_RATE;
 	}
 	return DROP_CONTENDED;
@@ -208,12 +210,13 @@ static __noinline int count_at_source(struct connection *c, int told)
 	const struct service *s = bpf_map_lookup_elem(&services, &number);
 	const struct limits *l = limits_of(number);
 	__u64 *pace = bpf_map_lookup_elem(&paces, &number), now = now_ns();
+	__u32 current = l ? READ_ONCE(l->current) : 0;
 	int reason = 0;
 
 	if (!s || !l || !pace)
 		return 0;
-	if (l->current)
-		reason = take_source(c, s, l, now, told);
+	if (current)
+		reason = take_source(c, s, l, current, now, told);
 	if (!reason && !told && l->gap && !keeps_pace(pace, now, l->gap, l->slack))
 		reason = DROP_NEW_RATE;
 	return told ? 0 : reason;

@@ -18,6 +18,7 @@ use super::access::AccessTable;
 use super::config::ExpiryPolicy;
 use super::control::{ADOPT, Balancer, PROGRAM, SWEEP, key, protocol};
 use super::handle::BalancerHandle;
+use super::hash::KEYS;
 use super::reason::{Drop, Pass};
 use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry, ServiceRegistry};
 use super::removed::RemovedCounters;
@@ -227,26 +228,34 @@ pub(crate) fn load_object(
 impl Balancer {
     /// Loads the programs with empty tables.
     pub fn load(sizes: Sizes) -> Result<Self, Error> {
-        Self::open(sizes, None, OBJECTS.for_running(PROGRAM)?, &[])
+        Self::open(sizes, None, tuning(&sizes)?, OBJECTS.for_running(PROGRAM)?, &[])
+    }
+
+    /// With keys of the hash that are given, see [`BalancerHandle::hash_keys`]. For tests that are played again.
+    #[doc(hidden)]
+    pub fn load_with_keys(sizes: Sizes, key: [u64; KEYS]) -> Result<Self, Error> {
+        let tuning = Tuning { key, ..tuning(&sizes)? };
+        Self::open(sizes, None, tuning, OBJECTS.for_running(PROGRAM)?, &[])
     }
 
     /// Loads the programs upon the tables that another balancer has kept in `directory`, connections and all.
     pub fn resume(directory: &Path) -> Result<Self, Error> {
-        Self::open(Sizes::default(), Some(directory), OBJECTS.for_running(PROGRAM)?, &[])
+        Self::open(Sizes::default(), Some(directory), kept_tuning(directory)?, OBJECTS.for_running(PROGRAM)?, &[])
     }
 
     /// With programs that benchmarks run.
     pub(super) fn open_bench(sizes: Sizes, programs: &[&'static str]) -> Result<Self, Error> {
         check_is_new(programs.first().copied().unwrap_or(PROGRAM))?;
-        Self::open(sizes, None, BENCH_OBJECT, programs)
+        Self::open(sizes, None, tuning(&sizes)?, BENCH_OBJECT, programs)
     }
 
-    fn open(mut sizes: Sizes, kept: Option<&Path>, object: &[u8], programs: &[&'static str]) -> Result<Self, Error> {
-        sizes.validate()?;
-        let tuning = match kept {
-            Some(directory) => kept_tuning(directory)?,
-            None => sizes.tuning()?,
-        };
+    fn open(
+        mut sizes: Sizes,
+        kept: Option<&Path>,
+        tuning: Tuning,
+        object: &[u8],
+        programs: &[&'static str],
+    ) -> Result<Self, Error> {
         let layout = Layout::of(tuning.sets, tuning.overflow);
         let programs = [&[PROGRAM, SWEEP, ADOPT], programs].concat();
         let object = load_object(object, &programs, &tuning, |name, map| match kept {
@@ -413,6 +422,12 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         stages::REPLIES => (stages::REPLIES, sizes.connections),
         _ => return None,
     })
+}
+
+/// Of new tables.
+fn tuning(sizes: &Sizes) -> Result<Tuning, Error> {
+    sizes.validate()?;
+    sizes.tuning()
 }
 
 fn kept_tuning(directory: &Path) -> Result<Tuning, Error> {

@@ -181,7 +181,7 @@ impl Sizes {
         access_numbers - 1 - 2 * (services + 1)
     }
 
-    /// Sets of counters of sources, half full: so both of a source's sets are full once in some thousands (two choices of the emptier one).
+    /// Sets of counters of sources, half full with as many as asked for: then both of a source's sets are full for one in 30,000.
     fn source_sets(&self) -> u32 {
         (2 * self.sources).div_ceil(SOURCE_WAYS as u32)
     }
