@@ -42,10 +42,13 @@ static always_inline __u64 first_bits(__u32 count)
 	return bpf_cpu_to_be64(~0ULL << ((64 - count) & 63));
 }
 
-static __noinline __u64 hash_of_source(const struct service *s, const struct address *client, __u32 length)
+OF_POINTERS __u64 hash_of_source(const struct service *s, const struct address *client, __u32 length)
 {
-	struct address source = { .hi = client->hi };
+	struct address source = {};
 
+	if (!s || !client)
+		return 0;
+	source.hi = client->hi;
 	if (length > 64)
 		source.lo = client->lo & first_bits(length - 64);
 	else
@@ -143,7 +146,7 @@ static always_inline __u32 has_ended(__u32 number, const struct limits *l)
 }
 
 /* 0, or why a connection of this client does not begin now; nothing is counted. A function of its own as `ask_kernel`. */
-static __noinline int refusal_by_limit(const struct address *client, __u32 number)
+OF_POINTERS int refusal_by_limit(const struct address *client, __u32 number)
 {
 	const struct service *s = bpf_map_lookup_elem(&services, &number);
 	const struct limits *l = limits_of(number);
@@ -151,7 +154,7 @@ static __noinline int refusal_by_limit(const struct address *client, __u32 numbe
 	__u64 now = now_ns();
 	__u32 current = l ? READ_ONCE(l->current) : 0;
 
-	if (!s || !l || !pace)
+	if (!client || !s || !l || !pace)
 		return 0;
 	if (current) {
 		__u64 hash = hash_of_source(s, client, l->length[current % SOURCE_LENGTHS]);
@@ -204,17 +207,17 @@ static always_inline int take_source(struct connection *c, const struct service 
  * Counts a connection: 0, or why it does not begin, as other CPUs may have begun some since it was asked about. One that another balancer has
  * told of is counted, and never refused. The record says whether it is counted.
  */
-static __noinline int count_at_source(struct connection *c, int told)
+OF_POINTERS int count_at_source(struct connection *c, int told)
 {
-	__u32 number = c->service;
+	__u32 number = c ? c->service : 0, current;
 	const struct service *s = bpf_map_lookup_elem(&services, &number);
 	const struct limits *l = limits_of(number);
 	__u64 *pace = bpf_map_lookup_elem(&paces, &number), now = now_ns();
-	__u32 current = l ? READ_ONCE(l->current) : 0;
 	int reason = 0;
 
-	if (!s || !l || !pace)
+	if (!c || !s || !l || !pace)
 		return 0;
+	current = READ_ONCE(l->current);
 	if (current)
 		reason = take_source(c, s, l, current, now, told);
 	if (!reason && !told && l->gap && !keeps_pace(pace, now, l->gap, l->slack))
@@ -223,30 +226,36 @@ static __noinline int count_at_source(struct connection *c, int told)
 }
 
 /* Takes a connection off its source's where it is one of them. A function of its own as `ask_kernel`. */
-static __noinline void uncount_at_source(const struct connection *c)
+OF_POINTERS int uncount_at_source(const struct connection *c)
 {
-	__u32 length = OF_SOURCE(c->counter), number = c->service;
-	const struct service *s = length ? bpf_map_lookup_elem(&services, &number) : 0;
-	const struct limits *l = s ? limits_of(number) : 0;
+	__u32 length = c ? OF_SOURCE(c->counter) : 0, number;
+	const struct service *s;
+	const struct limits *l;
 	__u64 hash;
 
+	if (!c || !length)
+		return 0;
+	number = c->service;
+	s = bpf_map_lookup_elem(&services, &number);
+	l = limits_of(number);
 	if (!s || !l)
-		return;
+		return 0;
 	hash = hash_of_source(s, &c->client, l->length[length]);
 	for (int i = 0; i < 2 * SOURCE_WAYS; i++) {
 		struct source *source = source_at(first_source(hash, i / SOURCE_WAYS) + i % SOURCE_WAYS);
 
 		if (!source)
-			return;
+			return 0;
 		for (int try = 0; try < SOURCE_TRIES; try++) {
 			__u64 word = *(volatile __u64 *)&source->word;
 
 			if (word >> 32 != hash >> 32 || !SOURCE_COUNT(word))
 				break;
 			if (replace(&source->word, word, word - 1))
-				return;
+				return 1;
 		}
 	}
+	return 0;
 }
 
 #endif

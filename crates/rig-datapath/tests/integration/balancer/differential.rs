@@ -566,7 +566,7 @@ fn play(lab: &mut Lab, steps: &[Step]) -> Result<(), TestCaseError> {
 }
 
 /// Writes a sequence that fails to a file, which it names.
-fn keep(hash_keys: &[u64], tick: u32, steps: Vec<Step>) -> String {
+fn write_down(hash_keys: &[u64], tick: u32, steps: Vec<Step>) -> String {
     let file = tempfile::Builder::new().prefix("netrig-balancer-").suffix(".json").tempfile().unwrap();
     let sequence = Sequence { hash_keys: hash_keys.to_vec(), tick, steps };
     serde_json::to_writer(file.as_file(), &sequence).unwrap();
@@ -606,7 +606,7 @@ fn the_program_does_what_the_model_says() {
     match result {
         Ok(()) => {}
         Err(TestError::Fail(reason, steps)) => {
-            let file = keep(&hash_keys, failed.get(), steps);
+            let file = write_down(&hash_keys, failed.get(), steps);
             panic!("{reason}\n{file} has the sequence: {REPLAYED}={file} plays it again");
         }
         Err(error) => panic!("{error}"),
@@ -618,7 +618,7 @@ fn the_program_does_what_the_model_says() {
 fn a_sequence_is_played_again_from_its_file() {
     let mut runner = TestRunner::deterministic();
     let steps: Vec<Step> = prop::collection::vec(step(), 200).new_tree(&mut runner).unwrap().current();
-    let path = keep(&[7; 11], 5_000_000, steps.clone());
+    let path = write_down(&[7; 11], 5_000_000, steps.clone());
     let sequence: Sequence = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     assert_eq!(format!("{:?}", sequence.steps), format!("{steps:?}"));
     replay(&path);
