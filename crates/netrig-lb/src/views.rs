@@ -8,9 +8,8 @@ use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::{packet, streams};
 
 use super::client::{self, status};
-use super::control::service_of;
 use super::instance::Name;
-use super::message::{ReasonCount, Reply, Request, SourceFilter, TraceRequest};
+use super::message::{Protocol, ReasonCount, Reply, Request, ServiceKey, SourceFilter, TraceRequest};
 use super::settings::ServiceText;
 use super::{drops, metrics, overview, ready, sources_text, trace_text};
 
@@ -145,6 +144,24 @@ pub fn execute(view: &View) -> Result<Exit, Failure> {
         View::Trace { flow, device, json, .. } => trace(&name, flow, device.as_deref(), *json)?,
     }
     Ok(Exit::Done)
+}
+
+/// `tcp 192.0.2.1:80`, in one word or two; none where nothing is said.
+pub(super) fn service_of(words: &[String]) -> Result<Option<ServiceKey>, Failure> {
+    let text = words.join(" ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let wrong = || {
+        let error = anyhow!("'{text}' is not a service: write tcp 192.0.2.1:80 or udp [2001:db8::1]:53");
+        Failure::new(Exit::BadInput, error)
+    };
+    let (protocol, address) = match words[..] {
+        [] => return Ok(None),
+        [address] | ["tcp", address] => (Protocol::Tcp, address),
+        ["udp", address] => (Protocol::Udp, address),
+        _ => return Err(wrong()),
+    };
+    let address = address.parse().map_err(|_| wrong())?;
+    Ok(Some(ServiceKey { protocol, address }))
 }
 
 fn sources(name: &Name, service: &[String], most: u32, json: bool) -> Result<(), Failure> {
