@@ -29,7 +29,9 @@ pub enum View {
         #[command(flatten)]
         which: NameOption,
     },
-    /// Why packets were dropped and why left to the kernel, each reason with its number, count, rate and remedy
+    /// Why packets were dropped or left to the kernel, and what to do
+    ///
+    /// Each reason with its number, count, rate and remedy.
     #[command(after_help = "Examples:\n  netrig lb drops\n  netrig lb drops --all")]
     Drops {
         /// All reasons, also those that have not happened

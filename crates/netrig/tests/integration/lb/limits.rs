@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use netrig_lb::message::Status;
+use netrig_lb::message::{SourceList, Status};
 use rig_sys::netlink::Netlink;
 use socket2::{Domain, Socket, Type};
 
@@ -56,6 +56,12 @@ fn a_source_at_its_limit_is_refused_while_another_is_served() {
         assert!(refused(lab, 0, "source_limit") > 0);
         let traced = lab.netrig(0, &["trace", "tcp", "10.1.0.2:1000", SERVICE]).0;
         assert!(traced.contains("source 10.1.0.2/32 has as many connections as source_limit = 3 allows"), "{traced}");
+        let listed: SourceList = serde_json::from_str(&lab.netrig(0, &["sources", "--json"]).0).unwrap();
+        let first = &listed.sources[0];
+        assert_eq!((first.source.as_str(), first.connections, first.source_limit), ("10.1.0.2/32", 3, Some(3)));
+        let listed = lab.netrig(0, &["sources", "tcp", SERVICE, "--most", "1"]).0;
+        assert!(listed.contains("10.1.0.2/32") && !listed.contains("10.1.0.3"), "{listed}");
+        assert!(lab.netrig(2, &["sources", "10.9.0.9:80"]).1.contains("No such service"));
         let told = lab.netrig(0, &["status"]).0;
         assert!(told.contains("limits: source_limit 3"), "{told}");
         let metrics = scrape(lab);
@@ -71,7 +77,7 @@ fn a_source_at_its_limit_is_refused_while_another_is_served() {
         assert!(more.is_some());
         running.kill();
         drop(running);
-        let _running = lab.run(&["--persist"]);
+        let mut running = lab.run(&["--persist"]);
         let (_, mistaken) = lab.netrig(2, &["-E", "-t", SERVICE, "--new-burst", "4"]);
         assert!(mistaken.contains("new_burst without a rate"), "{mistaken}");
         for _ in 0..3 {
@@ -83,6 +89,10 @@ fn a_source_at_its_limit_is_refused_while_another_is_served() {
         // What ends by command has its place back, and a reload says what the file says.
         lab.netrig(0, &["flush", "--all"]);
         assert!(connect_from(lab, OTHER.into()).is_some());
+        running.kill();
+        drop(running);
+        let _running = lab.run(&[&file, "--persist"]);
+        lab.netrig(0, &["-E", "-t", SERVICE, "--source-limit", "4", "--source-prefix4", "24"]);
         let told = lab.netrig(0, &["reload"]).0;
         assert!(told.contains("source_limit is now 3") && told.contains("source_prefix4 is no longer set"), "{told}");
         fs::write(&file, &text).unwrap();
