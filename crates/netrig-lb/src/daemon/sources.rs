@@ -134,7 +134,7 @@ mod tests {
         let all = |count: u32| {
             move |with: &mut dyn FnMut(Source)| {
                 (0..count).for_each(|n| {
-                    with((service(80), IpNet::new([10, 0, (n >> 8) as u8, n as u8].into(), 32).unwrap()))
+                    with((service(80), IpNet::new([10, 0, (n >> 8) as u8, n as u8].into(), 32).unwrap()));
                 });
                 (0..50_000).for_each(|_| with((service(81), net("2001:db8::/64"))));
                 (0..3).for_each(|_| with((service(80), net("10.0.0.1/32"))));
