@@ -114,8 +114,10 @@ __noinline __u32 find_source(__u64 hash, __u64 now)
  * Whether one more is not too far ahead of a rate, and then it is counted: the generic cell rate algorithm (ITU-T I.371, A), a
  * token bucket of one word.
  */
-static always_inline int keeps_pace(__u64 *next, __u64 now, __u64 gap, __u64 slack)
+OF_POINTERS int keeps_pace(__u64 *next, __u64 now, __u64 gap, __u64 slack)
 {
+	if (!next)
+		return 0;
 	for (int i = 0; i < SOURCE_TRIES; i++) {
 		__u64 at = *(volatile __u64 *)next, from = at > now ? at : now;
 
@@ -225,6 +227,24 @@ OF_POINTERS int count_at_source(struct connection *c, int told)
 	return told ? 0 : reason;
 }
 
+/* Takes one off a counter; whether it is this source's, and has some. */
+__noinline int uncount_one(__u32 number, __u64 hash)
+{
+	struct source *source = source_at(number);
+
+	if (!source)
+		return 0;
+	for (int i = 0; i < SOURCE_TRIES; i++) {
+		__u64 word = *(volatile __u64 *)&source->word;
+
+		if (word >> 32 != hash >> 32 || !SOURCE_COUNT(word))
+			return 0;
+		if (replace(&source->word, word, word - 1))
+			return 1;
+	}
+	return 0;
+}
+
 /* Takes a connection off its source's where it is one of them. A function of its own as `ask_kernel`. */
 OF_POINTERS int uncount_at_source(const struct connection *c)
 {
@@ -241,20 +261,9 @@ OF_POINTERS int uncount_at_source(const struct connection *c)
 	if (!s || !l)
 		return 0;
 	hash = hash_of_source(s, &c->client, l->length[length]);
-	for (int i = 0; i < 2 * SOURCE_WAYS; i++) {
-		struct source *source = source_at(first_source(hash, i / SOURCE_WAYS) + i % SOURCE_WAYS);
-
-		if (!source)
-			return 0;
-		for (int try = 0; try < SOURCE_TRIES; try++) {
-			__u64 word = *(volatile __u64 *)&source->word;
-
-			if (word >> 32 != hash >> 32 || !SOURCE_COUNT(word))
-				break;
-			if (replace(&source->word, word, word - 1))
-				return 1;
-		}
-	}
+	for (int i = 0; i < 2 * SOURCE_WAYS; i++)
+		if (uncount_one(first_source(hash, i / SOURCE_WAYS) + i % SOURCE_WAYS, hash))
+			return 1;
 	return 0;
 }
 
