@@ -93,6 +93,12 @@ impl Load {
                     remedy: "raise it, or connections where it is three quarters of them".to_owned(),
                 });
             }
+            needs.extend(service.limits.new_rate.map(|rate| CapacityNeed {
+                key: format!("new_rate of {}", ServiceText(service.key)),
+                has: rate.into(),
+                needs: whole(self.of_each(rules)),
+                remedy: "raise it".to_owned(),
+            }));
             for (backend, share) in shares(service) {
                 needs.extend(backend.limit.map(|limit| CapacityNeed {
                     key: format!("limit of backend {} of {}", backend.address, ServiceText(service.key)),
@@ -284,6 +290,8 @@ mod tests {
     fn limits_are_told_by_their_keys() {
         let limited = settings("", "limit = 1000");
         assert_eq!(need(&limited, load(1000.0, 0), "limit of tcp 192.0.2.1:80"), (1000, 8000));
+        let paced = settings("", "new_rate = 700");
+        assert_eq!(need(&paced, load(1000.0, 0), "new_rate of tcp 192.0.2.1:80"), (700, 1000));
         let told = load(1000.0, 0).words(&limited);
         assert!(told.contains("limit of tcp 192.0.2.1:80: 1,000, and 8,000 are needed: TOO SMALL"), "{told}");
         assert!(told.contains("each is kept for 8s: time_wait 7s + 1s until it is swept"), "{told}");

@@ -25,9 +25,9 @@ use super::client::{self, ask};
 use super::daemon::keep::{remove_all, taken};
 use super::daemon::{self, Overlay, Run};
 use super::instance::{Name, files};
-use super::message::{Protocol, Reply, Request, RuleChange, ServiceKey};
+use super::message::{Reply, Request, RuleChange, ServiceKey};
 use super::settings::{Completeness, Device, ServiceText, Settings, Workers, parse_prefix};
-use super::views::{NameOption, print_json};
+use super::views::{NameOption, print_json, service_of};
 
 #[derive(Debug, Subcommand)]
 pub enum Control {
@@ -226,24 +226,6 @@ pub fn execute(control: Control) -> Result<Exit, Failure> {
         }
         Control::Save { which, file } => save(&which.chosen()?, file.as_deref()),
     }
-}
-
-/// `tcp 192.0.2.1:80`, in one word or two; none where nothing is said.
-fn service_of(words: &[String]) -> Result<Option<ServiceKey>, Failure> {
-    let text = words.join(" ");
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let wrong = || {
-        let error = anyhow!("'{text}' is not a service: write tcp 192.0.2.1:80 or udp [2001:db8::1]:53");
-        Failure::new(Exit::BadInput, error)
-    };
-    let (protocol, address) = match words[..] {
-        [] => return Ok(None),
-        [address] | ["tcp", address] => (Protocol::Tcp, address),
-        ["udp", address] => (Protocol::Udp, address),
-        _ => return Err(wrong()),
-    };
-    let address = address.parse().map_err(|_| wrong())?;
-    Ok(Some(ServiceKey { protocol, address }))
 }
 
 fn access(

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::message::{
     BackendEntry, BackendHealth, BackendHealthState, BgpStatus, CountByReason, Counters, DefaultTimeouts, DeviceStatus,
     ForwardingMethod, Hop, NextHop, NextHopState, PeerState, Protocol, Rates, ReasonCount, RefusedPackets,
-    ServiceEntry, ServiceHealth, ServiceKey, Status, SyncPeer, SyncStatus, TableStatus,
+    ServiceEntry, ServiceHealth, ServiceKey, ServiceLimits, Status, SyncPeer, SyncStatus, TableStatus,
 };
 
 fn parsed(address: &str) -> SocketAddr {
@@ -128,6 +128,8 @@ pub fn status() -> Status {
         syn_proxy_said: None,
         syn_proxy_answers: false,
         unanswered: 0,
+        limits: ServiceLimits::default(),
+        unlimited: 0,
         open: true,
         lacks: None,
         counters: Counters::default(),
@@ -152,6 +154,13 @@ pub fn status() -> Status {
         syn_proxy_said: None,
         syn_proxy_answers: false,
         unanswered: 0,
+        limits: ServiceLimits {
+            source_limit: Some(50),
+            source_rate: Some(10),
+            new_rate: Some(5000),
+            ..ServiceLimits::default()
+        },
+        unlimited: 17,
         open: true,
         lacks: None,
         counters,
@@ -232,7 +241,7 @@ mod tests {
 
     use super::*;
     use crate::listing::LocalCounts;
-    use crate::message::{ConnectionEntry, PacketOut, Trace};
+    use crate::message::{ConnectionEntry, PacketOut, SourceEntry, SourceList, Trace};
     use crate::schemas;
 
     fn faults(name: &str, value: &impl serde::Serialize) -> Vec<String> {
@@ -273,6 +282,14 @@ mod tests {
             packet_out: Some(packet_out),
         };
         assert_eq!(faults("lb-trace.json", &trace), none);
+        let source = SourceEntry {
+            service: status.services[0].key,
+            source: "10.0.0.1/32".to_owned(),
+            connections: 7,
+            source_limit: None,
+        };
+        let list = SourceList { sources: vec![source], fewer_may_be_missing: 0 };
+        assert_eq!(faults("lb-sources.json", &list), none);
         assert_ne!(faults("lb-status.json", &connection), none);
     }
 }

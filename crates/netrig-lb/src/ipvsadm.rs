@@ -48,6 +48,7 @@ The options of ipvsadm and of DPVS; docs/IPVSADM.md has all of them:
   -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS] [--limit CONNECTIONS]
                 [--expire never|removed|quiescent] [--sloppy-tcp on|off]
                 [--reuse reschedule|keep] [-j auto|always|off]  add, change it
+                [--source-limit N] [--source-rate N] [--new-rate N]: see docs
   -D SERVICE                                              remove it
   -a|-e SERVICE -r SERVER[:PORT] [-b|-m|-g|-i] [-w WEIGHT] [-x CONNECTIONS]
                        add, change a server; -e also --drain SPAN: see docs
@@ -69,8 +70,8 @@ SERVICE is -t or -u (TCP, UDP) and ADDRESS:PORT, IPv6 in brackets. -b FullNAT,
 /// What else may stand in the place of options.
 const COMMANDS: &str = "\
 Or a command of `netrig lb`: run, check, reload, flush, withdraw, announce,
-stop, save, status, drops, trace, metrics; `netrig lb --help` tells what they
-do. --name NAME may stand before it or behind it.";
+stop, save, status, drops, trace, sources, metrics; `netrig lb --help` tells
+what they do. --name NAME may stand before it or behind it.";
 
 /// What is said of the program by `-v`.
 fn version() -> String {

@@ -36,6 +36,7 @@ mod names;
 mod overview;
 mod ready;
 pub mod settings;
+mod sources_text;
 mod sync;
 mod trace_text;
 mod views;
@@ -44,7 +45,7 @@ pub use instance::BALANCER;
 use rig_cli::schema::{Schema, described};
 
 /// The JSON Schemas of what is published, by file name in docs/schema.
-pub fn schemas() -> [(&'static str, Schema); 4] {
+pub fn schemas() -> [(&'static str, Schema); 5] {
     [
         (
             "lb-status.json",
@@ -65,6 +66,13 @@ pub fn schemas() -> [(&'static str, Schema); 4] {
             described::<Vec<listing::ServiceLocals>>(
                 "Local addresses of a balancer",
                 "What `netrig lb -G --json` writes.",
+            ),
+        ),
+        (
+            "lb-sources.json",
+            described::<message::SourceList>(
+                "Sources with the most connections",
+                "What `netrig lb sources --json` writes.",
             ),
         ),
         (

@@ -30,6 +30,8 @@ pub enum Request {
     Configuration,
     /// The lists of who may begin connections. Answered by a [`Reply::Access`] for each batch.
     Access,
+    /// Sources with the most connections. Answered by [`Reply::Sources`].
+    Sources(SourceFilter),
     /// What would happen to a packet; nothing changes by it. Answered by [`Reply::Trace`].
     Trace(TraceRequest),
     /// The balancer says that it is not to be sent packets, and goes on with those that come. Answered by [`Reply::Done`].
@@ -55,6 +57,33 @@ pub enum Reply {
     Text(String),
     Trace(Box<Trace>),
     Access(Vec<AccessEntry>),
+    Sources(SourceList),
+}
+
+/// Which sources are asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceFilter {
+    pub service: Option<ServiceKey>,
+    /// No more of them.
+    pub most: u32,
+}
+
+/// Those with the most connections first.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceList {
+    pub sources: Vec<SourceEntry>,
+    /// Of very many sources, some with up to so many connections may not be listed.
+    pub fewer_may_be_missing: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SourceEntry {
+    pub service: ServiceKey,
+    /// A prefix, as long as the service's sources have it: by default one address of IPv4, and 64 bits of IPv6.
+    pub source: String,
+    /// In the table, whether they are counted for a limit or not.
+    pub connections: u64,
+    pub source_limit: Option<u32>,
 }
 
 /// A prefix of a list, and how many first packets it has decided on since it came into force.
@@ -156,6 +185,26 @@ pub struct ServiceOptions {
     /// Whether the SYN proxy answers its SYNs: `auto`, `always`, `off`; or as DPVS has it `enable`, `disable`.
     #[serde(default)]
     pub syn_proxy: Option<String>,
+    /// Those that change; 0 for none.
+    #[serde(default)]
+    pub limits: ServiceLimits,
+}
+
+/// How many connections each source of a service has, how fast each begins new ones, and all together. `null`: no limit, or as by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ServiceLimits {
+    /// Connections that a source has at a time.
+    pub source_limit: Option<u32>,
+    /// New connections of a source in a second, and how many may come at once.
+    pub source_rate: Option<u32>,
+    pub source_burst: Option<u32>,
+    /// How many bits of an address are the source: of IPv4, and of IPv6.
+    pub source_prefix4: Option<u32>,
+    pub source_prefix6: Option<u32>,
+    /// New connections of the service in a second, and how many may come at once.
+    pub new_rate: Option<u32>,
+    pub new_burst: Option<u32>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -377,6 +426,11 @@ pub struct ServiceEntry {
     /// Connections that nobody has answered; counted with `auto` alone.
     #[serde(default)]
     pub unanswered: u64,
+    #[serde(default)]
+    pub limits: ServiceLimits,
+    /// Connections that have begun without their source's limits, as all counters of sources were in use ([room] sources).
+    #[serde(default)]
+    pub unlimited: u64,
     /// False for one that was removed and still has connections.
     pub open: bool,
     /// What it has to be given to be in force, e.g. `a local address`; until then its packets are not balanced.

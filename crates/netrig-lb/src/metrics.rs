@@ -173,6 +173,15 @@ fn of_service(text: &mut Exposition, balancer: &str, service: &ServiceEntry) {
         let help = "Connections that nobody has answered, of services whose SYN proxy is automatic.";
         gauge("lb_service_unanswered", help, service.unanswered as f64);
     }
+    for (key, value) in service.limits.said() {
+        let labels = [balancer, protocol, address, ("limit", key)];
+        let help = "Limits for who begins connections of the service, by their keys.";
+        text.add("gauge", "lb_service_new_connections_limit", "", help, &labels, value.into());
+    }
+    if service.limits.source_limit.or(service.limits.source_rate).is_some() {
+        let help = "Connections that have begun without their source's limits, as all counters of sources were in use.";
+        text.add("counter", "lb_service_unlimited_connections", "", help, &labels, service.unlimited as f64);
+    }
     for refused in &service.refused {
         let labels = [balancer, protocol, address, ("reason", refused.reason.as_str())];
         let help =

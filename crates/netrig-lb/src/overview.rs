@@ -83,7 +83,7 @@ pub fn write(status: &Status, width: usize) -> String {
     let title = ["conn", "in pkt", "out pkt", "in bit", "out bit", "active", "other"].map(str::to_owned);
     text.push('\n');
     text += &row(&format!("a second, {over}"), title);
-    services.into_iter().for_each(|service| text += &service_rows(service));
+    services.into_iter().for_each(|service| text += &service_rows(service, width));
     text
 }
 
@@ -144,7 +144,7 @@ fn drops(drops: &[ReasonCount]) -> String {
     format!("{}; `netrig lb drops` shows why", words.join(", "))
 }
 
-fn service_rows(service: &ServiceEntry) -> String {
+fn service_rows(service: &ServiceEntry, width: usize) -> String {
     let ServiceEntry { key, scheduler, forward, local, open, lacks, .. } = service;
     let mut text = format!("{} {}", protocol(key.protocol), key.address);
     // One that was removed has no scheduler any more.
@@ -164,6 +164,16 @@ fn service_rows(service: &ServiceEntry) -> String {
         text += &format!(", at most {limit} connections");
     }
     text.push('\n');
+    let limits: Vec<String> = service.limits.said().map(|(key, value)| format!("{key} {value}")).collect();
+    if !limits.is_empty() {
+        text += &wrapped(&limits.join(", "), "  limits: ", "    ", width);
+    }
+    if service.unlimited > 0 {
+        let unlimited = service.unlimited;
+        let value =
+            format!("{unlimited} connections began with no counter free for their sources: raise [room] sources");
+        text += &wrapped(&value, "  NOT LIMITED: ", "    ", width);
+    }
     if service.syn_proxy_answers {
         text += "  SYN PROXY: it answers clients' first packets itself";
         if service.unanswered > 0 {

@@ -2,15 +2,16 @@
 
 use std::env;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::{packet, streams};
 
 use super::client::{self, status};
 use super::instance::Name;
-use super::message::{ReasonCount, Reply, Request, TraceRequest};
-use super::{drops, metrics, overview, ready, trace_text};
+use super::message::{Protocol, ReasonCount, Reply, Request, ServiceKey, SourceFilter, TraceRequest};
+use super::settings::ServiceText;
+use super::{drops, metrics, overview, ready, sources_text, trace_text};
 
 #[derive(Debug, Subcommand)]
 pub enum View {
@@ -28,7 +29,9 @@ pub enum View {
         #[command(flatten)]
         which: NameOption,
     },
-    /// Why packets were dropped and why left to the kernel, each reason with its number, count, rate and remedy
+    /// Why packets were dropped or left to the kernel, and what to do
+    ///
+    /// Each reason with its number, count, rate and remedy.
     #[command(after_help = "Examples:\n  netrig lb drops\n  netrig lb drops --all")]
     Drops {
         /// All reasons, also those that have not happened
@@ -51,6 +54,22 @@ pub enum View {
         #[arg(long, value_name = "DEV")]
         device: Option<String>,
         /// Print it as docs/schema/lb-trace.json describes it
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        which: NameOption,
+    },
+    /// Who has the most connections, by service and source
+    ///
+    /// A source is an address, of IPv6 one's first 64 bits, or what `source_prefix4` and `source_prefix6` say.
+    #[command(after_help = "Examples:\n  netrig lb sources\n  netrig lb sources tcp 192.0.2.1:80 --most 100 --json")]
+    Sources {
+        /// Of this service alone: tcp 192.0.2.1:80, udp `[2001:db8::1]:53`; tcp by default
+        service: Vec<String>,
+        /// No more sources than these
+        #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        most: u32,
+        /// Print it as docs/schema/lb-sources.json describes it
         #[arg(long)]
         json: bool,
         #[command(flatten)]
@@ -101,8 +120,11 @@ struct Reasons<'a> {
 }
 
 pub fn execute(view: &View) -> Result<Exit, Failure> {
-    let (View::Status { which, .. } | View::Drops { which, .. } | View::Trace { which, .. } | View::Metrics { which }) =
-        view;
+    let (View::Status { which, .. }
+    | View::Drops { which, .. }
+    | View::Trace { which, .. }
+    | View::Sources { which, .. }
+    | View::Metrics { which }) = view;
     let name = chosen(which.name.as_ref())?;
     match view {
         View::Status { json: true, .. } => print_json(&status(&name)?)?,
@@ -120,9 +142,41 @@ pub fn execute(view: &View) -> Result<Exit, Failure> {
         }
         View::Drops { all, .. } => streams::print(&drops::write(&status(&name)?, *all, streams::width()))?,
         View::Metrics { .. } => streams::print(&metrics::render(&status(&name)?))?,
+        View::Sources { service, most, json, .. } => sources(&name, service, *most, *json)?,
         View::Trace { flow, device, json, .. } => trace(&name, flow, device.as_deref(), *json)?,
     }
     Ok(Exit::Done)
+}
+
+/// `tcp 192.0.2.1:80`, in one word or two; none where nothing is said.
+pub(super) fn service_of(words: &[String]) -> Result<Option<ServiceKey>, Failure> {
+    let text = words.join(" ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let wrong = || {
+        let error = anyhow!("'{text}' is not a service: write tcp 192.0.2.1:80 or udp [2001:db8::1]:53");
+        Failure::new(Exit::BadInput, error)
+    };
+    let (protocol, address) = match words[..] {
+        [] => return Ok(None),
+        [address] | ["tcp", address] => (Protocol::Tcp, address),
+        ["udp", address] => (Protocol::Udp, address),
+        _ => return Err(wrong()),
+    };
+    let address = address.parse().map_err(|_| wrong())?;
+    Ok(Some(ServiceKey { protocol, address }))
+}
+
+fn sources(name: &Name, service: &[String], most: u32, json: bool) -> Result<(), Failure> {
+    let service = service_of(service)?;
+    if let Some(key) = service
+        && !status(name)?.services.iter().any(|known| known.key == key)
+    {
+        return Err(Failure::new(Exit::BadInput, anyhow!("No such service: {}", ServiceText(key))));
+    }
+    let Reply::Sources(list) = client::ask(name, &Request::Sources(SourceFilter { service, most }))? else {
+        return Err(client::foreign(name).into());
+    };
+    if json { print_json(&list) } else { streams::print(&sources_text::write(&list)) }
 }
 
 fn trace(name: &Name, words: &[String], device: Option<&str>, json: bool) -> Result<(), Failure> {

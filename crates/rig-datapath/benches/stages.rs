@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use rig_datapath::balancer::stages::{self, Flows, ProcessingStage};
 use rig_datapath::balancer::{
-    AccessLists, Backend, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service,
-    Sizes, SynProxy, Timeouts,
+    AccessLists, Backend, Clock, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol, Scheduler,
+    Service, Sizes, SynProxy, Timeouts,
 };
 use rig_datapath::test_run::Verdict;
 use rig_sys::netlink::Netlink;
@@ -90,6 +90,7 @@ fn main() {
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
         access: AccessLists::default(),
+        limits: Limits::default(),
     };
     let services = vec![
         service("10.0.0.200:80", Scheduler::RoundRobin, backends(4)),

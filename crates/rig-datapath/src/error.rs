@@ -51,6 +51,10 @@ pub enum Error {
     NoRoom { what: &'static str, room: u32, wanted: usize },
     #[error("a balancer cannot be made for {wanted} {what}: {least} to {most}")]
     Size { what: &'static str, wanted: u32, least: u32, most: u32 },
+    #[error(
+        "service {service} has connections that are counted by {most} other lengths of its sources' prefixes: end them first"
+    )]
+    SourcePrefixes { service: SocketAddr, most: usize },
     #[error("CPU {cpu} cannot be a worker: {reason}")]
     Worker { cpu: u32, reason: &'static str },
     #[error("cannot draw a secret for the SYN proxy's cookies from /dev/urandom")]
@@ -103,6 +107,8 @@ pub enum ConfigError {
         "service {service}: the SYN proxy is for TCP that is forwarded by full-nat or nat: it translates what backends answer"
     )]
     SynProxy { service: SocketAddr },
+    #[error("service {service}: {what}")]
+    Limits { service: SocketAddr, what: &'static str },
     #[error("the prefix {prefix} is in both lists, allow and deny, or has bits set behind its length")]
     Access { prefix: ipnet::IpNet },
     #[error("{0}")]

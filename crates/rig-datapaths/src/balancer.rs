@@ -32,6 +32,7 @@ const SMALL: Sizes = Sizes {
     local_addresses: 1,
     list_entries: 1,
     prefixes: 1,
+    sources: 2,
     ports: PortShare::WHOLE,
 };
 

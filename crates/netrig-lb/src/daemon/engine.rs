@@ -19,6 +19,7 @@ use super::health::HealthChecks;
 use super::introduction;
 use super::keep::{self, Pins};
 use super::pace::SweepPace;
+use super::sources;
 use super::status::{count_busy, list};
 use super::syn_proxy::{SynProxies, refuse_generic};
 use crate::bgp::Announcer;
@@ -218,6 +219,10 @@ impl Service for Engine {
             Request::Announce => Ok(Reply::Done(self.set_withdrawn(false))),
             Request::Busy { within_ms } => {
                 count_busy(self.balancer.handle(), Duration::from_millis(within_ms), replies);
+                return ControlFlow::Continue(());
+            }
+            Request::Sources(filter) => {
+                sources::list(self.balancer.handle(), &self.rules, filter, replies);
                 return ControlFlow::Continue(());
             }
             Request::Access => {

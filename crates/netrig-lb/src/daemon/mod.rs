@@ -15,6 +15,7 @@ pub(super) mod health;
 pub(super) mod keep;
 mod pace;
 pub(super) mod placed;
+mod sources;
 mod status;
 mod syn_proxy;
 mod trace;
@@ -101,7 +102,7 @@ impl Start {
         differs("connections", self.sizes.connections != new.sizes.connections);
         let room = |start: &Self| {
             let sizes = &start.sizes;
-            (sizes.services, sizes.backends, sizes.local_addresses, sizes.list_entries, sizes.prefixes)
+            (sizes.services, sizes.backends, sizes.local_addresses, sizes.list_entries, sizes.prefixes, sizes.sources)
         };
         differs("[room]", room(self) != room(new));
         differs("workers", self.workers != new.workers);

@@ -15,7 +15,7 @@ use super::counts::{Figures, Snapshot, View, key_of};
 use super::engine::{Engine, refusal};
 use crate::message::{
     BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, ForwardingMethod, Hop, NextHop, NextHopState, Protocol,
-    RefusedPackets, Reply, ServiceEntry, ServiceKey, Status, TableStatus,
+    RefusedPackets, Reply, ServiceEntry, ServiceKey, ServiceLimits, Status, TableStatus,
 };
 use crate::settings::{Service, expire_name, protocol, reuse_name, scheduler_name, syn_proxy_name};
 use crate::sync::Sync;
@@ -240,6 +240,8 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
         syn_proxy_said: service.syn_proxy_said.map(|said| syn_proxy_name(said).to_owned()),
         syn_proxy_answers: false,
         unanswered: alive.map_or(0, |alive| alive.unanswered),
+        limits: service.limits,
+        unlimited: alive.map_or(0, |alive| alive.unlimited),
         open: true,
         lacks: service.lacks().map(str::to_owned),
         counters,
@@ -276,6 +278,8 @@ fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
         syn_proxy_said: None,
         syn_proxy_answers: false,
         unanswered: status.unanswered,
+        limits: ServiceLimits::default(),
+        unlimited: status.unlimited,
         open: false,
         lacks: None,
         counters,

@@ -105,6 +105,7 @@ mod tests {
             traffic: Traffic::default(),
             refused: vec![(Drop::SynAnswered, answered)],
             unanswered: 4096,
+            unlimited: 0,
             backends: Vec::new(),
         }
     }

@@ -1,8 +1,9 @@
 //! What would happen to a packet: a frame for the program to run on, and its notes in words.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use rig_cli::packet;
 use rig_datapath::balancer::{Direction, Drop, Kind, Trace as Traced};
 use rig_datapath::test_run::Verdict;
@@ -12,6 +13,7 @@ use rig_sys::netns::NetNs;
 
 use super::counts::Snapshot;
 use super::engine::Engine;
+use super::status;
 use crate::message::{PacketOut, Trace, TraceRequest as Asked};
 use crate::settings::{ServiceText, scheduler_name};
 
@@ -44,6 +46,7 @@ impl Engine {
             _ => traced.interface,
         };
         let mut steps = steps(&traced);
+        steps.extend(self.limit_of(&traced, flow.source.ip()));
         if traced.kind == Kind::Flow && traced.connection.is_none() && traced.new_connection.is_none() {
             steps.push(self.whose(flow.destination));
         }
@@ -63,6 +66,41 @@ impl Engine {
 }
 
 impl Engine {
+    /// Which limit of its service decides on a packet.
+    fn limit_of(&self, traced: &Traced, client: IpAddr) -> Option<String> {
+        let begun = traced.new_connection?;
+        let key = status::key(begun.protocol, begun.service);
+        let service = self.rules.service(key)?;
+        let limits = service.limits;
+        let source = || {
+            let bits = limits.in_force(client.is_ipv6()).source_bits(client.is_ipv6());
+            IpNet::new(client, bits).map_or_else(|_| client.to_string(), |source| source.trunc().to_string())
+        };
+        match traced.drop? {
+            Drop::SourceLimit => Some(format!(
+                "source {} has as many connections as source_limit = {} allows",
+                source(),
+                limits.source_limit?
+            )),
+            Drop::SourceRate => {
+                let burst = limits.source_burst.or(limits.source_rate)?;
+                Some(format!(
+                    "source {} begins them faster than source_rate = {} a second, and has used its burst of {burst}",
+                    source(),
+                    limits.source_rate?
+                ))
+            }
+            Drop::NewRate => {
+                let burst = limits.new_burst.or(limits.new_rate)?;
+                Some(format!(
+                    "the service begins them faster than new_rate = {} a second, and has used its burst of {burst}",
+                    limits.new_rate?
+                ))
+            }
+            _ => None,
+        }
+    }
+
     /// What the balancer has at an address that has no service at this port.
     fn whose(&self, destination: SocketAddr) -> String {
         let here: Vec<String> = self

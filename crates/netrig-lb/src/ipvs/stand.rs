@@ -9,8 +9,8 @@ use super::family::Forwarding;
 use super::netlink::messages;
 use super::session;
 use crate::message::{
-    BackendEntry, Counters, DefaultTimeouts, ForwardingMethod, Rates, Reply, Request, RuleChange, ServiceEntry, Status,
-    TableStatus,
+    BackendEntry, Counters, DefaultTimeouts, ForwardingMethod, Rates, Reply, Request, RuleChange, ServiceEntry,
+    ServiceLimits, Status, TableStatus,
 };
 use crate::settings::{Rules, Service, scheduler_name};
 
@@ -47,6 +47,8 @@ fn entry(service: &Service) -> ServiceEntry {
         syn_proxy_said: None,
         syn_proxy_answers: false,
         unanswered: 0,
+        limits: ServiceLimits::default(),
+        unlimited: 0,
         open: true,
         lacks: None,
         counters: Counters { connections: u64::from(u32::MAX) + 6, in_bytes: 1 << 40, ..Counters::default() },

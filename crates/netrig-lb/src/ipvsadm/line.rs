@@ -11,7 +11,9 @@ use super::UsageError;
 use super::options::{self, Key, Parts, Verb};
 use crate::instance::Name;
 use crate::listing::{Listing, ListingKind};
-use crate::message::{BackendOptions, Filter, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceOptions};
+use crate::message::{
+    BackendOptions, Filter, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions,
+};
 use crate::names::NameResolution;
 use crate::settings::{DPVS, EXPIRES, REUSES, SCHEDULERS, SYN_PROXIES};
 
@@ -94,9 +96,24 @@ const SERVICE: [Key; 2] = [Key::TcpService, Key::UdpService];
 fn keys_of(verb: Verb) -> &'static [Key] {
     use Key::*;
     match verb {
-        Verb::AddService | Verb::EditService => {
-            &[TcpService, UdpService, Scheduler, ConnTimeout, Limit, Expire, SloppyTcp, Reuse, SynProxy]
-        }
+        Verb::AddService | Verb::EditService => &[
+            TcpService,
+            UdpService,
+            Scheduler,
+            ConnTimeout,
+            Limit,
+            Expire,
+            SloppyTcp,
+            Reuse,
+            SynProxy,
+            Limits(0),
+            Limits(1),
+            Limits(2),
+            Limits(3),
+            Limits(4),
+            Limits(5),
+            Limits(6),
+        ],
         Verb::DeleteService | Verb::Zero => &SERVICE,
         Verb::AddServer => {
             &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold]
@@ -133,7 +150,7 @@ impl ParsedArguments {
             Verb::EditService => {
                 let options = self.service_options()?;
                 if options == ServiceOptions::default() {
-                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW or -j WHEN"));
+                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW, -j WHEN, --source-limit CONNECTIONS, --source-rate N or --new-rate N"));
                 }
                 let service = self.service()?;
                 of_service(service, &options)?;
@@ -254,6 +271,11 @@ impl ParsedArguments {
         let reuse = self.one_of(Key::Reuse, "--reuse", &REUSES.map(|(name, _)| name))?.map(str::to_owned);
         let known: Vec<&str> = SYN_PROXIES.iter().chain(&DPVS).map(|(name, _)| *name).collect();
         let syn_proxy = self.one_of(Key::SynProxy, "--synproxy", &known)?.map(str::to_owned);
+        let mut places = 0..;
+        let limits = ServiceLimits::read(|key, most| {
+            let place = places.next().unwrap_or_default();
+            self.number(Key::Limits(place), &format!("--{}", key.replace('_', "-")), 0, most)
+        })?;
         Ok(ServiceOptions {
             scheduler,
             timeout: self.number(Key::ConnTimeout, "--conn-timeout", 1, MAX_TIMEOUT)?,
@@ -262,6 +284,7 @@ impl ParsedArguments {
             sloppy_tcp: self.one_of(Key::SloppyTcp, "--sloppy-tcp", &["on", "off"])?.map(|said| said == "on"),
             reuse,
             syn_proxy,
+            limits,
         })
     }
 

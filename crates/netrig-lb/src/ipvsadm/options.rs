@@ -26,7 +26,7 @@ pub enum Verb {
 }
 
 /// What is said about it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     TcpService,
     UdpService,
@@ -37,6 +37,8 @@ pub enum Key {
     SloppyTcp,
     Reuse,
     SynProxy,
+    /// One of [`LIMITS`](crate::settings::LIMITS), by its place there.
+    Limits(usize),
     Server,
     Gateway,
     Tunnel,
@@ -113,6 +115,13 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("sloppy-tcp", None, Value(Key::SloppyTcp)),
     ("reuse", None, Value(Key::Reuse)),
     ("synproxy", Some('j'), Value(Key::SynProxy)),
+    ("source-limit", None, Value(Key::Limits(0))),
+    ("source-rate", None, Value(Key::Limits(1))),
+    ("source-burst", None, Value(Key::Limits(2))),
+    ("source-prefix4", None, Value(Key::Limits(3))),
+    ("source-prefix6", None, Value(Key::Limits(4))),
+    ("new-rate", None, Value(Key::Limits(5))),
+    ("new-burst", None, Value(Key::Limits(6))),
     ("real-server", Some('r'), Value(Key::Server)),
     ("gatewaying", Some('g'), Flag(Key::Gateway)),
     ("ipip", Some('i'), Flag(Key::Tunnel)),
@@ -306,7 +315,7 @@ mod tests {
         {
             let mut parts = cut(&words(line)).unwrap();
             assert_eq!(parts.verb.unwrap().0, Verb::AddService, "{line}");
-            parts.keys.sort_by_key(|(key, ..)| *key as u8);
+            parts.keys.sort_by_key(|(key, ..)| *key);
             let keys: Vec<_> = parts.keys.iter().map(|(key, value, _)| (*key, value.as_deref().unwrap())).collect();
             assert_eq!(keys, [(Key::TcpService, "1.2.3.4:80"), (Key::Scheduler, "rr")], "{line}");
         }

@@ -42,6 +42,9 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
     if let Some(said) = &service.syn_proxy_said {
         lines += &format!(" --synproxy {said}");
     }
+    for (key, value) in service.limits.said() {
+        lines += &format!(" --{} {value}", key.replace('_', "-"));
+    }
     lines.push('\n');
     for local in &service.local {
         lines += &format!("-P {key} -z {local}\n");

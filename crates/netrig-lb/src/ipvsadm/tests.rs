@@ -1,5 +1,7 @@
 use super::*;
-use crate::message::{BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceOptions};
+use crate::message::{
+    BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions,
+};
 
 fn parse(text: &str) -> Result<Line, UsageError> {
     Line::parse(&text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
@@ -48,16 +50,28 @@ fn services_are_added_changed_and_removed() {
         sloppy_tcp: Some(true),
         reuse: Some("keep".to_owned()),
         syn_proxy: Some("enable".to_owned()),
+        limits: ServiceLimits {
+            source_limit: Some(5),
+            source_rate: Some(0),
+            source_burst: None,
+            source_prefix4: Some(24),
+            source_prefix6: Some(48),
+            new_rate: Some(1000),
+            new_burst: Some(50),
+        },
         ..ServiceOptions::default()
     };
     let service = tcp("192.0.2.1:80");
-    let line = "-E -t 192.0.2.1:80 --limit 0 --expire removed --sloppy-tcp on --reuse keep -j enable";
+    let line = "-E -t 192.0.2.1:80 --limit 0 --expire removed --sloppy-tcp on --reuse keep -j enable \
+                --source-limit 5 --source-rate 0 --source-prefix4 24 --source-prefix6=48 --new-rate 1000 --new-burst 50";
     assert_eq!(edit(line), RuleChange::EditService { service, options });
     for (line, what) in [
         ("-E -t 192.0.2.1:80 --expire later", "choose one of never, removed, quiescent"),
         ("-A -t 192.0.2.1:80 --sloppy-tcp yes", "choose one of on, off"),
         ("-A -t 192.0.2.1:80 --reuse maybe", "choose one of reschedule, keep"),
         ("-D -t 192.0.2.1:80 --limit 5", "--limit does not belong to -D"),
+        ("-e -t 192.0.2.1:80 -r 10.0.0.1 --source-limit 5", "--source-limit does not belong to -e"),
+        ("-E -t 192.0.2.1:80 --source-prefix4 33", "33"),
         ("-A -t 192.0.2.1:80 -j maybe", "choose one of auto, always, off, enable, disable"),
         ("-A -u 192.0.2.1:53 -j always", "--synproxy does not belong to a UDP service"),
         ("-A -u 192.0.2.1:53 --reuse keep", "--reuse does not belong to a UDP service"),

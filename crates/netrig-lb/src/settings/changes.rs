@@ -113,6 +113,12 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
         said.push(format!("syn_proxy is now {}", syn_proxy_name(new.syn_proxy())));
     }
     said.extend(new.access.changes_since(&old.access));
+    for (key, value) in new.limits.changes_since(&old.limits) {
+        said.push(match value {
+            Some(value) => format!("{key} is now {value}"),
+            None => format!("{key} is no longer set"),
+        });
+    }
     if old.timeouts != new.timeouts {
         let (before, now) = (old.timeouts.over(defaults.0), new.timeouts.over(defaults.1));
         said.push(format!("timeouts: {}", timeouts(&before, &now)));

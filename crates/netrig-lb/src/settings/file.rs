@@ -64,6 +64,7 @@ pub(super) struct RoomFile {
     pub local_addresses: Option<u32>,
     pub schedule_entries: Option<u32>,
     pub prefixes: Option<u32>,
+    pub sources: Option<u32>,
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -129,8 +130,31 @@ pub(super) struct ServiceFile {
     pub deny: Option<Spanned<OneOrMany<String>>>,
     pub allow_file: Option<Spanned<PathBuf>>,
     pub deny_file: Option<Spanned<PathBuf>>,
+    /// 0: no limit.
+    pub source_limit: Option<Spanned<u32>>,
+    pub source_rate: Option<Spanned<u32>>,
+    pub source_burst: Option<Spanned<u32>>,
+    pub source_prefix4: Option<Spanned<u32>>,
+    pub source_prefix6: Option<Spanned<u32>>,
+    pub new_rate: Option<Spanned<u32>>,
+    pub new_burst: Option<Spanned<u32>>,
     #[serde(default)]
     pub backend: Vec<Spanned<TextOrTable<BackendFile>>>,
+}
+
+impl ServiceFile {
+    pub(super) fn limit(&self, key: &str) -> Option<&Spanned<u32>> {
+        let all = [
+            ("source_limit", &self.source_limit),
+            ("source_rate", &self.source_rate),
+            ("source_burst", &self.source_burst),
+            ("source_prefix4", &self.source_prefix4),
+            ("source_prefix6", &self.source_prefix6),
+            ("new_rate", &self.new_rate),
+            ("new_burst", &self.new_burst),
+        ];
+        all.into_iter().find(|(name, _)| *name == key)?.1.as_ref()
+    }
 }
 
 #[derive(Debug, serde::Deserialize)]

@@ -10,6 +10,7 @@ mod access;
 mod changes;
 mod check;
 mod file;
+mod limits;
 mod ranges;
 mod read;
 mod rules;
@@ -28,6 +29,7 @@ use rig_sys::cpu::CpuSet;
 
 pub use access::{Access, PrefixChange, PrefixFile, PrefixFileError, PrefixList, parse_prefix};
 pub use changes::changes;
+pub use limits::{LIMITS, LimitError};
 pub(crate) use ranges::Addresses;
 pub use rules::{
     Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, REUSES, Rules, SCHEDULERS, Service, ServiceText,

@@ -24,7 +24,7 @@ use super::ranges::{Addresses, Endpoints, RangeTooLarge};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, REUSES, Rules, SCHEDULERS, Service};
 use super::{Completeness, Device, HandOver, SYN_PROXIES, Settings, Start, TimeoutOverrides, Workers};
 use crate::health::check::Check;
-use crate::message::{ForwardingMethod, Protocol, ServiceKey};
+use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServiceLimits};
 
 type Result<T, E = FileError> = std::result::Result<T, E>;
 
@@ -199,6 +199,8 @@ impl Reader<'_> {
             sizes.local_addresses = said.local_addresses.unwrap_or(sizes.local_addresses);
             sizes.list_entries = said.schedule_entries.unwrap_or(sizes.list_entries);
             sizes.prefixes = said.prefixes.unwrap_or(sizes.prefixes);
+            // As the tables have them.
+            sizes.sources = said.sources.map_or(sizes.sources, |sources| sources.saturating_add(sources % 2));
         }
         sizes.validate().map_err(|error| self.error(span, error.to_string(), None))?;
         Ok(sizes)
@@ -285,6 +287,7 @@ impl Reader<'_> {
             ),
         };
         let access = self.access([&service.allow, &service.deny], [&service.allow_file, &service.deny_file])?;
+        let limits = self.limits(service)?;
         let timeouts = self.timeouts(&service.timeouts)?;
         let check = self.check(service, (scheduler, forward))?;
         let mut listens = Vec::new();
@@ -346,6 +349,7 @@ impl Reader<'_> {
                     check,
                     syn_proxy_said,
                     access,
+                    limits,
                     backends,
                 };
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)
@@ -360,6 +364,14 @@ impl Reader<'_> {
             }
         }
         Ok(services)
+    }
+
+    fn limits(&self, service: &ServiceFile) -> Result<ServiceLimits> {
+        let said = ServiceLimits::read(|key, _| Ok(service.limit(key).map(|said| *said.get_ref())))?;
+        ServiceLimits::default().changed(&said).map_err(|error| {
+            let span = service.limit(error.key).map_or(0..0, Spanned::span);
+            self.error(span, error.to_string(), Some(error.hint))
+        })
     }
 
     /// Who may begin connections: prefixes and files of them, those that are allowed first.

@@ -11,10 +11,13 @@ use rig_datapath::balancer::{self as datapath, ExpiryPolicy, Policy, PortReuse, 
 
 use super::access::{Access, PrefixChange};
 use super::check;
+use super::limits::LimitError;
 use super::syn_proxy::{self, SynProxy};
 use super::timeouts::TimeoutOverrides;
 use crate::health::check::{BackendCheck, Check};
-use crate::message::{BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceOptions};
+use crate::message::{
+    BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions,
+};
 
 /// Everything that can be changed while the balancer runs. It may be incomplete, as it is between one command and the
 /// next: what of it can be in force is [`Rules::config`].
@@ -52,6 +55,7 @@ pub struct Service {
     /// `None`: as by default, see [`Service::syn_proxy`].
     pub syn_proxy_said: Option<SynProxy>,
     pub access: Access,
+    pub limits: ServiceLimits,
     pub backends: Vec<Backend>,
 }
 
@@ -171,6 +175,7 @@ impl Service {
             check: None,
             syn_proxy_said: None,
             access: Access::default(),
+            limits: ServiceLimits::default(),
             backends: Vec::new(),
         }
     }
@@ -215,6 +220,7 @@ impl Service {
             reuse: self.reuse,
             syn_proxy: self.syn_proxy().in_force(limit.map_or(room, |limit| limit.get().min(room))),
             access: self.access.in_force(),
+            limits: self.limits.in_force(self.key.address.is_ipv6()),
         })
     }
 
@@ -257,6 +263,8 @@ pub enum EditError {
     #[error("service {} forwards by {}, and one service forwards in one way: {backend} cannot have {}", ServiceText(*service),
         forward_name(*has), forward_name(*wanted))]
     Forward { service: ServiceKey, backend: SocketAddr, has: ForwardingMethod, wanted: ForwardingMethod },
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     #[error("{0} is in the list '{1}' already")]
     PrefixExists(IpNet, &'static str),
     #[error("{0} is in no list")]
@@ -282,6 +290,7 @@ impl EditError {
             Self::Expire(_) => "choose one of never, removed, quiescent",
             Self::Reuse(_) => "choose one of reschedule, keep",
             Self::SynProxy(_) => "choose one of auto, always, off; DPVS's enable and disable are always and off",
+            Self::Limit(error) => error.hint,
             Self::OfTcp(_) => "remove it: it is about TCP connections",
             Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sh, mh",
             Self::SlowStart(_) => "choose one of wrr, wlc, sh, mh, or remove slow_start from the file",
@@ -438,6 +447,7 @@ impl Service {
             let said = syn_proxy::syn_proxy(name).ok_or_else(|| EditError::SynProxy(name.clone()))?;
             self.syn_proxy_said = Some(said);
         }
+        self.limits = self.limits.changed(&options.limits)?;
         self.limit = options.limit.or(self.limit);
         self.sloppy_tcp = options.sloppy_tcp.unwrap_or(self.sloppy_tcp);
         if let Some(seconds) = options.timeout {

@@ -4,11 +4,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rig_datapath::balancer::{Policy, PortReuse, PortShare, UnhandledPolicy};
+use rig_datapath::balancer::{Limits, Policy, PortReuse, PortShare, Rate, UnhandledPolicy};
 
 use super::*;
 use crate::health::check::{BackendCheck, Check, Destination, Exchange, Probe};
-use crate::message::{ForwardingMethod, Protocol, ServiceKey};
+use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServiceLimits};
 
 fn parse(text: &str) -> Settings {
     Settings::parse("lb.toml", text, Completeness::Required).unwrap_or_else(|error| panic!("{error}"))
@@ -79,6 +79,23 @@ fn backends_are_short_or_long() {
 }
 
 #[test]
+fn limits_of_those_who_begin_connections_are_of_each_service() {
+    let settings = parse(
+        "[[service]]\nlisten = ['192.0.2.1:80', '[2001:db8::1]:80']\nforward = 'nat'\nsource_limit = 5\nsource_rate = 10\n\
+         source_burst = 30\nsource_prefix4 = 24\nnew_rate = 1000\n[[service]]\nlisten = '192.0.2.2:80'\nforward = 'nat'\n\
+         source_limit = 0\nnew_rate = 0",
+    );
+    let config = settings.rules.config(1000);
+    let [v4, v6, none] = &config.services[..] else { panic!("{config:?}") };
+    assert_eq!((v4.limits.source_bits(false), v6.limits.source_bits(true)), (24, 64));
+    assert_eq!(v4.limits.source_limit.map(u32::from), Some(5));
+    let rate = |rate: Option<Rate>| rate.map(|rate| (rate.per_second.get(), rate.burst.get()));
+    assert_eq!((rate(v6.limits.source_rate), rate(v6.limits.new_rate)), (Some((10, 30)), Some((1000, 1000))));
+    assert_eq!(none.limits, Limits::default());
+    assert_eq!(parse("[room]\nsources = 7").start.sizes.sources, 8);
+}
+
+#[test]
 fn what_is_of_tcp_alone_holds_for_the_tcp_services_of_a_list() {
     let settings =
         parse("[[service]]\nlisten = ['udp 192.0.2.1:53', 'tcp 192.0.2.1:53']\nreuse = 'keep'\nsloppy_tcp = true");
@@ -118,6 +135,13 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("[policy]\noptions = 'keep'".to_owned(), "lb.toml:2: unknown variant `keep`", "`pass`"),
         (with("scheduler = 'nq'"), "lb.toml:4: there is no scheduler 'nq'", "rr, wrr, lc, wlc, sh, mh"),
         (with("expire = 'soon'"), "lb.toml:4: there is no way to expire 'soon'", "never, removed, quiescent"),
+        (with("source_limit = 5\nsource_burst = 9"), "lb.toml:5: source_burst without a rate", "source_rate"),
+        (with("source_prefix4 = 24"), "lb.toml:4: source_prefix4 without a limit for sources", "source_limit"),
+        (with("source_rate = 5\nsource_prefix4 = 33"), "lb.toml:5: source_prefix4 is too much", "1 to 32"),
+        (with("new_rate = 10_000_001"), "lb.toml:4: new_rate is too much", "10000000"),
+        (with("source_limit = -1"), "lb.toml:4:", ""),
+        ("\n[room]\nsources = 1 << 3".to_owned(), "lb.toml:3:", ""),
+        ("\n[room]\nsources = 99_999_999".to_owned(), "lb.toml:2: a balancer cannot be made for 100000000 sources", ""),
         (with("reuse = 'maybe'"), "lb.toml:4: there is no way to reuse ports 'maybe'", "reschedule, keep"),
         (
             "[[service]]\nlisten = ['udp 192.0.2.1:53', 'udp 192.0.2.2:53']\nreuse = 'keep'".to_owned(),
@@ -296,6 +320,7 @@ fn changes_are_told_one_by_one() {
     let mut new = old.clone();
     new.services.remove(9);
     new.services[0].backends.remove(0);
+    new.services[0].limits.source_limit = Some(20);
     new.services[0].backends[0].drain = true;
     new.services[0].scheduler = rig_datapath::balancer::Scheduler::WeightedRoundRobin;
     new.services[1].local.pop();
@@ -308,6 +333,7 @@ fn changes_are_told_one_by_one() {
         [
             "udp [2001:db8::1]:53 removed; its connections go on",
             "tcp 192.168.5.1:80: scheduler rr is now wrr",
+            "tcp 192.168.5.1:80: source_limit is now 20",
             "tcp 192.168.5.1:80: backend 192.168.6.100:80 removed; its connections go on",
             "tcp 192.168.5.1:80: backend 192.168.6.101:80: weight 1 is now weight 1, draining",
             "tcp 192.168.5.2:80: 0 local addresses added, 1 removed",
@@ -377,6 +403,9 @@ prop_compose! {
         service.timeouts = timeouts;
         service.access = access(most);
         service.limit = (most != 1).then_some(most);
+        if shuffled {
+            service.limits = ServiceLimits { source_limit: Some(1 + most), source_prefix4: Some(24), new_rate: Some(7), ..ServiceLimits::default() };
+        }
         service.expire = EXPIRES[most as usize % EXPIRES.len()].1;
         if !udp {
             service.sloppy_tcp = shuffled;

@@ -67,6 +67,7 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
         ("local_addresses", start.sizes.local_addresses, usual.local_addresses),
         ("schedule_entries", start.sizes.list_entries, usual.list_entries),
         ("prefixes", start.sizes.prefixes, usual.prefixes),
+        ("sources", start.sizes.sources, usual.sources),
     ];
     table(out, "room", room.iter().filter(|(_, is, usual)| is != usual).map(|(name, is, _)| (*name, is.to_string())))?;
     if let Some(sync) = &start.sync {
@@ -139,6 +140,9 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
         writeln!(out, "syn_proxy = {}", quoted(syn_proxy_name(said)))?;
     }
     write_access(out, &service.access)?;
+    for (key, value) in service.limits.said() {
+        writeln!(out, "{key} = {value}")?;
+    }
     if !service.timeouts.is_empty() {
         let timeouts: Vec<String> = spans(&service.timeouts).map(|(name, span)| format!("{name} = {span}")).collect();
         writeln!(out, "timeouts = {{ {} }}", timeouts.join(", "))?;

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, Balancer, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler,
-    Service, Sizes, State, SynProxy, Timeouts,
+    AccessLists, Backend, Balancer, Clock, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol,
+    Scheduler, Service, Sizes, State, SynProxy, Timeouts,
 };
 use rig_skip::{Lack, skip};
 use rig_sys::netns::{self, NetNs};
@@ -45,6 +45,7 @@ fn config(backends: u8) -> Config {
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
         access: AccessLists::default(),
+        limits: Limits::default(),
     };
     Config { services: vec![service], ..Config::default() }
 }

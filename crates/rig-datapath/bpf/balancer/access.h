@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Lists of who may begin connections, and who may not. */
+/* Who may begin connections: lists of who may and who may not, and limits. */
 #ifndef BALANCER_ACCESS_H
 #define BALANCER_ACCESS_H
 
 #include "packet.h"
+#include "table.h"
 
 static always_inline const struct access_rule *rule_of(void *trie, struct access_key *key, __u32 list)
 {
@@ -13,19 +14,16 @@ static always_inline const struct access_rule *rule_of(void *trie, struct access
 
 /*
  * 0, or DROP_DENIED: what the longest prefix says that the client is in, of the service's own lists and those of all services; of two as
- * long, the service's own. A function of its own as `ask_kernel`.
+ * long, the service's own.
  */
-static __noinline int refusal_by_list(const struct packet *p, __u32 number)
+static always_inline int refusal_by_list(const struct packet *p, const struct service *s, __u32 number)
 {
 	struct access_key key = { .bits = ACCESS_BITS, .address = p->tuple.source };
 	__u32 at = 0, family = p->ipv6 ? ACCESS_V6 : 0;
-	const struct service *s = service_at(number);
 	const struct access_rule *rule = 0, *of_all = 0;
 	void *trie;
 	__u64 *hits;
 
-	if (!s || !s->access)
-		return 0;
 	trie = bpf_map_lookup_elem(&access, &at);
 	if (!trie)
 		return 0;
@@ -44,6 +42,21 @@ static __noinline int refusal_by_list(const struct packet *p, __u32 number)
 	if (hits)
 		*hits += 1;
 	return rule->allows ? 0 : DROP_DENIED;
+}
+
+/* 0, or why a service's first packet begins nothing. A function of its own as `ask_kernel`. */
+static __noinline int refusal_of_first(const struct packet *p, __u32 number)
+{
+	const struct service *s = service_at(number);
+	int reason = 0;
+
+	if (!s || !s->access)
+		return 0;
+	if (s->access & (ACCESS_OWN | ACCESS_OF_ALL))
+		reason = refusal_by_list(p, s, number);
+	if (!reason && s->access & ACCESS_LIMITED)
+		reason = refusal_by_limit(&p->tuple.source, number);
+	return reason;
 }
 
 #endif

@@ -134,6 +134,8 @@ static __noinline int adopt_slot(const struct adoption *a)
 	c->local = a->local;
 	c->local_port = a->local_port;
 	c->route = 0;
+	if (s->access & ACCESS_LIMITED)
+		count_at_source(c, 1);
 	return slot;
 }
 

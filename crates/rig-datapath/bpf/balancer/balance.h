@@ -289,7 +289,7 @@ static always_inline int begin(struct xdp_md *ctx, struct packet *p, enum kind k
 		p->cookie = cookie_for(p, ctx, number);
 	if (!p->cookie && !may_begin(p, number))
 		return leave_stray(ctx, p, tick);
-	made = refusal_by_list(p, number);
+	made = refusal_of_first(p, number);
 	if (made) {
 		TRACE(service, number);
 		return refuse(number, made);

@@ -166,6 +166,20 @@ __noinline int insert_outward(__u32 slot)
  * which on the client's packets find it.
  */
 
+/* Abandons a record before any packet of the client could find it. */
+static always_inline int abandon(__u32 slot, __u32 tick, int reason)
+{
+	struct connection *c = connection_at(slot);
+
+	if (c) {
+		add_load(c->backend, -1, 0);
+		uncount_in_service(c->service);
+		uncount_at_source(c);
+		c->live = LIVE(DEAD, tick);
+	}
+	return -reason;
+}
+
 /*
  * The slot, or a negative reason for a drop. `before` is the backend of the connection that the client had with the same port; 0
  * where there is none.
@@ -175,7 +189,7 @@ OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (h
 	const struct service *s = service_at(number);
 	struct connection *c;
 	__u32 slot;
-	int backend, counter;
+	int backend, counter, refusal;
 
 	if (!p || !s)
 		return -DROP_INTERNAL;
@@ -215,20 +229,13 @@ OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (h
 	c->local = 0;
 	c->local_port = 0;
 	c->route = 0;
-	return slot;
-}
-
-/* Abandons a record before any packet of the client could find it. */
-static always_inline int abandon(__u32 slot, __u32 tick, int reason)
-{
-	struct connection *c = connection_at(slot);
-
-	if (c) {
-		add_load(c->backend, -1, 0);
-		uncount_in_service(c->service);
-		c->live = LIVE(DEAD, tick);
+	/* A traced packet has been asked about it, and is to count nowhere. */
+	if (!TRACING && s->access & ACCESS_LIMITED) {
+		refusal = count_at_source(c, 0);
+		if (refusal)
+			return abandon(slot, tick, refusal);
 	}
-	return -reason;
+	return slot;
 }
 
 /* The slot: another one when another CPU has had a packet of the same flow. Or a negative reason for a drop. */

@@ -31,7 +31,10 @@ enum drop {
 	DROP_SYN_ANSWERED = 22,
 	DROP_PROXY_WAITS = 23,
 	DROP_DENIED = 24,
-	DROPS = 25,
+	DROP_SOURCE_LIMIT = 25,
+	DROP_SOURCE_RATE = 26,
+	DROP_NEW_RATE = 27,
+	DROPS = 28,
 };
 
 /* Why packets are left to the kernel. */

@@ -100,7 +100,7 @@ struct connection {
 	__u16 service;
 	__u16 local;
 	__u16 backend;
-	/* The counter that has it, below SPLICED, COUNTED and OPENING. */
+	/* The counter that has it, below SPLICED, COUNTED, OPENING and OF_SOURCE. */
 	__u16 counter;
 	/* One's-complement sums of what translation adds inward, over addresses and ports, and over addresses. */
 	__u16 delta;
@@ -124,7 +124,11 @@ _Static_assert(sizeof(struct connection) == 64, "a connection is one cache line"
 #define COUNTED 0x4000
 /* Of one that is SPLICED: its backend has not answered yet. */
 #define OPENING 0x2000
-#define COUNTER_MASK 0x1fff
+/* Where it counts as one of its source's, which length of `limits` says what that is; 0 where it does not. */
+#define SOURCE_SHIFT 10
+#define OF_SOURCE(counter) ((counter) >> SOURCE_SHIFT & (SOURCE_LENGTHS - 1))
+#define SOURCE_LENGTHS 8
+#define COUNTER_MASK 0x3ff
 
 /*
  * What a connection has beside its record where the SYN proxy has opened it, in an array that there is only where a service has had
@@ -243,8 +247,8 @@ struct backend {
 };
 _Static_assert(sizeof(struct backend) == 32, "");
 
-/* Which lists a service's first packets are looked up in. */
-enum access { ACCESS_OWN = 1, ACCESS_OF_ALL = 2 };
+/* Which lists a service's first packets are looked up in, and whether it has limits for them. */
+enum access { ACCESS_OWN = 1, ACCESS_OF_ALL = 2, ACCESS_LIMITED = 4 };
 
 /*
  * Of the trie of all lists. `bits` are those of `list` and of the address, as far as the prefix goes. `list` is a service's number,
@@ -266,6 +270,32 @@ struct access_rule {
 	__u16 length;
 };
 _Static_assert(sizeof(struct access_rule) == 8, "");
+
+/*
+ * How fast a service and each of its sources may begin connections, and how many each source may have (sources.h). Of rates the time from
+ * one to the next and how far ahead of that they may be, which is the burst less one; nanoseconds. 0: no limit.
+ */
+struct limits {
+	__u64 gap, slack;
+	__u64 source_gap, source_slack;
+	__u32 source_limit;
+	/* Which of `length` is in force; 0 where sources are not limited. */
+	__u32 current;
+	/* How many bits of an address are its source, of 128. Connections are known by these that have begun under other ones. */
+	__u8 length[SOURCE_LENGTHS];
+};
+_Static_assert(sizeof(struct limits) == 48, "");
+
+/* Connections in the low half of `word`, and above it a part of the hash. `next` is when a connection may begin that is not ahead. */
+struct source {
+	__u64 word, next;
+};
+_Static_assert(sizeof(struct source) == 16, "");
+#define SOURCE_WAYS 4
+struct source_set {
+	struct source way[SOURCE_WAYS];
+};
+_Static_assert(sizeof(struct source_set) == 64, "a set is one cache line");
 
 /* Connections in the low half, established ones in the upper. */
 struct load {
@@ -375,7 +405,8 @@ struct tuning {
 	/* SHAPE_VERSION of the control plane that has made the tables (src/balancer/shape.rs). */
 	__u32 version;
 	__u32 cached_mask;
-	__u32 pad;
+	/* Sets of sources. */
+	__u32 source_sets;
 };
 _Static_assert(sizeof(struct tuning) == 128, "");
 

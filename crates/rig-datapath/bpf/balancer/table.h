@@ -12,7 +12,7 @@
 
 #include <bpf/bpf_endian.h>
 
-#include "given.h"
+#include "sources.h"
 
 #define SLOT(entry) ((__u32)(entry)&0x7fffffff)
 #define DIRECTION(entry) ((enum direction)(((__u32)(entry)) >> 31))
@@ -616,6 +616,7 @@ __noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
 		remove(hash_tuple(&t), slot);
 	add_load(c->backend, -1, STATE(live) == ESTABLISHED ? -1 : 0);
 	uncount_in_service(c->service);
+	uncount_at_source(c);
 	if (STATE(live) == SYN_RECV)
 		count_unanswered(c, -1);
 	hold_down(c, live);

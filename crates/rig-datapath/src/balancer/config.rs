@@ -117,6 +117,66 @@ pub struct Service {
     pub syn_proxy: SynProxy,
     /// Beside those of all services; of prefixes of one length these decide.
     pub access: AccessLists,
+    pub limits: Limits,
+}
+
+/// How many connections each source of a service has, how fast each begins new ones, and all together. A source is an address, or all
+/// with the same first bits. What is refused is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Limits {
+    /// Connections that are known at a time, closing ones too.
+    pub source_limit: Option<NonZeroU32>,
+    pub source_rate: Option<Rate>,
+    /// How many bits of an address are the source: 1 to 32, of IPv6 to 128. `None`: 32, of IPv6 64.
+    pub source_prefix: Option<u8>,
+    /// Of the service.
+    pub new_rate: Option<Rate>,
+}
+
+/// New connections a second, and how many may come at once: a token bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rate {
+    /// 1 to [`MAX_RATE`].
+    pub per_second: NonZeroU32,
+    pub burst: NonZeroU32,
+}
+
+/// Connections a second that a rate can be. It is kept as nanoseconds from one to the next, which makes it up to 1 % more.
+pub const MAX_RATE: u32 = 10_000_000;
+
+impl Rate {
+    /// From one to the next, and how far ahead of that one may be; nanoseconds.
+    pub(crate) fn gap_and_slack(self) -> (u64, u64) {
+        let gap = 1_000_000_000 / u64::from(self.per_second.get());
+        (gap, gap * u64::from(self.burst.get() - 1))
+    }
+}
+
+impl Limits {
+    pub(crate) fn of_sources(&self) -> bool {
+        self.source_limit.is_some() || self.source_rate.is_some()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.of_sources() && self.new_rate.is_none()
+    }
+
+    /// Bits of an address of this family that are a source.
+    pub fn source_bits(&self, is_ipv6: bool) -> u8 {
+        self.source_prefix.unwrap_or(if is_ipv6 { 64 } else { 32 })
+    }
+
+    fn flaw(&self, is_ipv6: bool) -> Option<&'static str> {
+        let too_fast = |rate: Option<Rate>| rate.is_some_and(|rate| rate.per_second.get() > MAX_RATE);
+        let most = if is_ipv6 { 128 } else { 32 };
+        if too_fast(self.source_rate) || too_fast(self.new_rate) {
+            Some("a rate is at most 10,000,000 a second")
+        } else if !(1..=most).contains(&self.source_bits(is_ipv6)) {
+            Some("a source's prefix has 1 to 32 bits, of IPv6 1 to 128")
+        } else {
+            None
+        }
+    }
 }
 
 /// Whether first packets of TCP are answered by the balancer, so that a backend gets one, and a connection is made, when the client has
@@ -446,6 +506,9 @@ impl Service {
         if self.syn_proxy != SynProxy::Off && (self.protocol != Protocol::Tcp || !translates) {
             return Err(ConfigError::SynProxy { service });
         }
+        if let Some(what) = self.limits.flaw(service.is_ipv6()) {
+            return Err(ConfigError::Limits { service, what });
+        }
         let month = Duration::from_secs(30 * 24 * 3600);
         for (_, name, timeout) in self.timeouts.named() {
             if timeout < Duration::from_secs(1) || timeout > month {
@@ -475,6 +538,7 @@ mod tests {
             reuse: PortReuse::Reschedule,
             syn_proxy: SynProxy::Off,
             access: AccessLists::default(),
+            limits: Limits::default(),
         }
     }
 

@@ -168,6 +168,7 @@ impl Balancer {
         self.handle.tables.turns.set(&new, &0_u64)?;
         self.handle.tables.held.set(&new, &0_u64)?;
         self.handle.tables.unanswered.set(&new, &0_u64)?;
+        self.begin_limits(new)?;
         self.begin_counting(new, identity)?;
         // In place before numbers are given to backends, so that no other one gets this one.
         self.known.services.insert(identity, ServiceEntry::new(new, service.expire));
@@ -197,6 +198,7 @@ impl Balancer {
         }
         let list = schedule::list(service.scheduler, &service.backends);
         let schedule: Vec<u32> = list.into_iter().map(|place| numbers[place]).collect();
+        let limited = self.apply_limits(number, service)?;
         let schedule = self.list(old[0], &schedule)?;
         let pool = locals.iter().copied().collect();
         let locals = self.list(old[1], &locals)?;
@@ -215,7 +217,7 @@ impl Balancer {
             reuse: service.reuse.number(),
             syn_proxy: service.syn_proxy.number(),
             proxy_from: service.syn_proxy.from(),
-            access: AccessTable::lists_of(&service.access, of_all),
+            access: AccessTable::lists_of(&service.access, of_all) | limited,
             ..shape::Service::default()
         };
         self.handle.tables.services.set(&number, &value)?;
@@ -489,6 +491,7 @@ impl Balancer {
         }
         self.known.resting.clear();
         self.gone = RemovedCounters::default();
+        self.forget_sources()?;
         self.handle.tables.past.set_all_cpus(0, &TrafficCount::default())?;
         self.handle.publish(&self.known);
         for reason in Drop::ALL {

@@ -15,7 +15,7 @@ use crate::test_run::{self, TestRunResult};
 
 use super::config::Protocol;
 use super::control::{PROGRAM, SWEEP};
-use super::hash::Hasher;
+use super::hash::{Hasher, KEYS};
 use super::load::Tables;
 use super::neighbors::Neighbors;
 use super::next_hops::NextHops;
@@ -118,6 +118,12 @@ impl BalancerHandle {
     /// for each balancer.
     pub fn hash(&self, protocol: Protocol, source: SocketAddr, destination: SocketAddr) -> u64 {
         Hasher { key: self.tuning.key }.hash(protocol, source, destination)
+    }
+
+    /// What [`Self::hash`] was drawn with, for [`Balancer::load_with_keys`](super::Balancer::load_with_keys).
+    #[doc(hidden)]
+    pub fn hash_keys(&self) -> [u64; KEYS] {
+        self.tuning.key
     }
 
     /// What its maps take, also those that there are only for what is in use.

@@ -18,6 +18,7 @@ use super::access::AccessTable;
 use super::config::ExpiryPolicy;
 use super::control::{ADOPT, Balancer, PROGRAM, SWEEP, key, protocol};
 use super::handle::BalancerHandle;
+use super::hash::KEYS;
 use super::reason::{Drop, Pass};
 use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry, ServiceRegistry};
 use super::removed::RemovedCounters;
@@ -77,6 +78,11 @@ pub(crate) struct Tables {
     /// The number of the map that has the lists in force, where there are any.
     pub(crate) access: Map,
     pub(crate) access_hits: Map,
+    pub(crate) limits: Map,
+    pub(crate) paces: Map,
+    pub(crate) sources: Map,
+    /// Connections by service that no counter of sources was free for.
+    pub(crate) unlimited: Map,
     /// Only programs use these.
     others: [Map; 3],
     /// What old kernels' programs hold while they change tables (bpf/lib/atomic.h).
@@ -124,6 +130,10 @@ impl Tables {
             cookie_keys: map("cookie_keys", size_of::<shape::CookieKeys>())?,
             access: map("access", number)?,
             access_hits: map("access_hits", long)?,
+            limits: map("limits", size_of::<shape::Limits>())?,
+            paces: map("paces", long)?,
+            sources: map("sources", size_of::<shape::SourceSet>())?,
+            unlimited: map("unlimited", long)?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
             locks: Map::any(object, "locks").ok(),
         })
@@ -174,6 +184,10 @@ impl Tables {
             &self.cookie_keys,
             &self.access,
             &self.access_hits,
+            &self.limits,
+            &self.paces,
+            &self.sources,
+            &self.unlimited,
             a,
             b,
             c,
@@ -214,26 +228,34 @@ pub(crate) fn load_object(
 impl Balancer {
     /// Loads the programs with empty tables.
     pub fn load(sizes: Sizes) -> Result<Self, Error> {
-        Self::open(sizes, None, OBJECTS.for_running(PROGRAM)?, &[])
+        Self::open(sizes, None, tuning(&sizes)?, OBJECTS.for_running(PROGRAM)?, &[])
+    }
+
+    /// With keys of the hash that are given, see [`BalancerHandle::hash_keys`]. For tests that are played again.
+    #[doc(hidden)]
+    pub fn load_with_keys(sizes: Sizes, key: [u64; KEYS]) -> Result<Self, Error> {
+        let tuning = Tuning { key, ..tuning(&sizes)? };
+        Self::open(sizes, None, tuning, OBJECTS.for_running(PROGRAM)?, &[])
     }
 
     /// Loads the programs upon the tables that another balancer has kept in `directory`, connections and all.
     pub fn resume(directory: &Path) -> Result<Self, Error> {
-        Self::open(Sizes::default(), Some(directory), OBJECTS.for_running(PROGRAM)?, &[])
+        Self::open(Sizes::default(), Some(directory), kept_tuning(directory)?, OBJECTS.for_running(PROGRAM)?, &[])
     }
 
     /// With programs that benchmarks run.
     pub(super) fn open_bench(sizes: Sizes, programs: &[&'static str]) -> Result<Self, Error> {
         check_is_new(programs.first().copied().unwrap_or(PROGRAM))?;
-        Self::open(sizes, None, BENCH_OBJECT, programs)
+        Self::open(sizes, None, tuning(&sizes)?, BENCH_OBJECT, programs)
     }
 
-    fn open(mut sizes: Sizes, kept: Option<&Path>, object: &[u8], programs: &[&'static str]) -> Result<Self, Error> {
-        sizes.validate()?;
-        let tuning = match kept {
-            Some(directory) => kept_tuning(directory)?,
-            None => sizes.tuning()?,
-        };
+    fn open(
+        mut sizes: Sizes,
+        kept: Option<&Path>,
+        tuning: Tuning,
+        object: &[u8],
+        programs: &[&'static str],
+    ) -> Result<Self, Error> {
         let layout = Layout::of(tuning.sets, tuning.overflow);
         let programs = [&[PROGRAM, SWEEP, ADOPT], programs].concat();
         let object = load_object(object, &programs, &tuning, |name, map| match kept {
@@ -267,6 +289,7 @@ impl Balancer {
                 list_entries: tables.lists.entries(),
                 ports: PortShare::of_tuning(&tuning),
                 prefixes: Sizes::prefixes_of(tables.access_hits.entries(), tables.services.entries() - 1),
+                sources: Sizes::sources_of(tables.sources.entries()),
             };
         }
         let control = tables.controls.at(0)?;
@@ -392,9 +415,19 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "locals_met" => ("locals_met", sizes.local_addresses + 1),
         "lists" => ("lists", sizes.list_entries),
         "access_hits" => ("access_hits", sizes.access_numbers()),
+        "limits" => ("limits", sizes.services + 1),
+        "paces" => ("paces", sizes.services + 1),
+        "unlimited" => ("unlimited", sizes.services + 1),
+        "sources" => ("sources", tuning.source_sets),
         stages::REPLIES => (stages::REPLIES, sizes.connections),
         _ => return None,
     })
+}
+
+/// Of new tables.
+fn tuning(sizes: &Sizes) -> Result<Tuning, Error> {
+    sizes.validate()?;
+    sizes.tuning()
 }
 
 fn kept_tuning(directory: &Path) -> Result<Tuning, Error> {

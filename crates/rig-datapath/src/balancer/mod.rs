@@ -31,6 +31,7 @@ mod schedule;
 pub(crate) mod shape;
 mod shortage;
 pub(crate) mod sizes;
+mod sources;
 pub mod stages;
 mod status;
 mod syn_proxy;
@@ -43,8 +44,8 @@ pub use access::AccessHits;
 pub use adopt::{Adopted, Adopter, AdoptionRefusal, SharedConnection, TableRecord};
 pub use attach::{Attachment, GenericXdp, Mode, TransmitMethod, release};
 pub use config::{
-    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, MAX_BACKENDS, MAX_WEIGHT, Policy, PortReuse,
-    Protocol, Scheduler, Service, SynProxy, Timeouts, UnhandledPolicy,
+    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, Limits, MAX_BACKENDS, MAX_RATE, MAX_WEIGHT, Policy,
+    PortReuse, Protocol, Rate, Scheduler, Service, SynProxy, Timeouts, UnhandledPolicy,
 };
 pub use control::{Balancer, Clock};
 pub use handle::{BalancerHandle, SweepReport};
@@ -53,6 +54,7 @@ pub use next_hops::{NextHopState, NextHopStatus, NextHops};
 pub use reason::{Drop, Pass};
 pub use shape::State;
 pub use sizes::{LOCAL_PORTS, Memory, PortShare, Sizes};
+pub use sources::SourceTable;
 pub use status::{BackendStatus, Connection, CpuStatus, ServiceStatus, Traffic};
 pub use syn_proxy::CookieSecret;
 pub use trace::{Direction, Kind, NewConnection, Trace, TracedConnection};

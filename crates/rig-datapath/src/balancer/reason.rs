@@ -55,6 +55,12 @@ reasons! {
             "nothing if few; many of them: see whether the service's backends answer, and whether their backlog is full (`ss -lnt`)";
         Denied = 24, "denied", "a new connection from an address that the lists `allow` and `deny` refuse",
             "nothing if it is meant; `netrig lb access` shows which prefix refuses how many, and takes prefixes out";
+        SourceLimit = 25, "source_limit", "a new connection from a source that has as many as `source_limit` allows",
+            "nothing if it is meant; many clients behind one address (NAT, a proxy) may need a higher limit: `netrig lb -E SERVICE --source-limit N`";
+        SourceRate = 26, "source_rate", "a new connection from a source that begins them faster than `source_rate` allows",
+            "nothing if it is meant; many clients behind one address (NAT, a proxy) may need a higher rate or burst: `netrig lb -E SERVICE --source-rate N --source-burst N`";
+        NewRate = 27, "new_rate", "a new connection of a service that begins them faster than `new_rate` allows",
+            "nothing while it is attacked, and it serves as many as it can; otherwise raise the rate or burst: `netrig lb -E SERVICE --new-rate N --new-burst N`";
     }
 }
 

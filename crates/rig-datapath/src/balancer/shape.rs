@@ -88,6 +88,7 @@ pub(crate) mod scheduler {
 pub(crate) mod access {
     pub(crate) const OWN: u8 = 1;
     pub(crate) const OF_ALL: u8 = 2;
+    pub(crate) const LIMITED: u8 = 4;
     pub(crate) const V6: u32 = 0x10000;
 }
 
@@ -106,7 +107,7 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 4;
+pub(crate) const SHAPE_VERSION: u32 = 5;
 
 /// In place of a service's number in a sweep.
 pub(crate) const ANY_SERVICE: u32 = u32::MAX;
@@ -118,6 +119,11 @@ pub(crate) const MAX_WORKERS: usize = 128;
 /// In `Connection::counter`: the SYN proxy has opened it.
 pub(crate) const SPLICED: u16 = 0x8000;
 pub(crate) const STATES: usize = 10;
+/// Of `Limits::length`; the first stands for none.
+pub(crate) const SOURCE_LENGTHS: usize = 8;
+/// Counters of a set, which is an element of the map `sources`.
+pub(crate) const SOURCE_WAYS: usize = 4;
+pub(crate) type SourceSet = [Source; SOURCE_WAYS];
 /// Of cookies, whose keys there are.
 pub(crate) const EPOCHS: usize = 4;
 /// Records of a set, which is an element of the map `connections`.
@@ -197,6 +203,21 @@ plain! {
         number: u32,
         allows: u16,
         length: u16,
+    }
+
+    pub(crate) struct Limits: 48 {
+        gap: u64,
+        slack: u64,
+        source_gap: u64,
+        source_slack: u64,
+        source_limit: u32,
+        current: u32,
+        length: [u8; SOURCE_LENGTHS],
+    }
+
+    pub(crate) struct Source: 16 {
+        word: u64,
+        next: u64,
     }
 
     pub(crate) struct Splice: 16 {
@@ -281,7 +302,7 @@ plain! {
         overflow: u32,
         version: u32,
         cached_mask: u32,
-        pad: u32,
+        source_sets: u32,
     }
 
     pub(crate) struct Trace: 168 {

@@ -5,8 +5,8 @@ use libbpf_rs::num_possible_cpus;
 use crate::Error;
 
 use super::shape::{
-    Address, Backend, CachedRoute, ConnectionCount, HoldDown, Load, MAX_COUNTERS, PORT_BLOCK, PORT_SEQUENCES, Refusals,
-    SHAPE_VERSION, Service, ServiceKey, Set, TrafficCount, Tuning, WAYS,
+    Address, Backend, CachedRoute, ConnectionCount, HoldDown, Limits, Load, MAX_COUNTERS, PORT_BLOCK, PORT_SEQUENCES,
+    Refusals, SHAPE_VERSION, SOURCE_WAYS, Service, ServiceKey, Set, SourceSet, TrafficCount, Tuning, WAYS,
 };
 
 /// Room in the tables.
@@ -26,6 +26,8 @@ pub struct Sizes {
     /// Prefixes of all lists of who may begin connections together, 1 to 2^20. Those that there are take some 100 bytes each, beside 8
     /// on each CPU for each that there may be.
     pub prefixes: u32,
+    /// Sources of all services with limits for them, 2 to 2^24, rounded up to an even number: 32 bytes each, used or not.
+    pub sources: u32,
 }
 
 impl Default for Sizes {
@@ -37,6 +39,7 @@ impl Default for Sizes {
             local_addresses: 1024,
             list_entries: 1 << 19,
             prefixes: 1 << 14,
+            sources: 1 << 16,
             ports: PortShare::default(),
         }
     }
@@ -117,11 +120,13 @@ pub struct Memory {
     pub configuration: u64,
     /// What the SYN proxy keeps of its connections: none until it has any.
     pub splices: u64,
+    /// Counters of sources.
+    pub sources: u64,
 }
 
 impl Memory {
     pub fn total(&self) -> u64 {
-        self.connections + self.index + self.free_slots + self.places + self.configuration + self.splices
+        self.connections + self.index + self.free_slots + self.places + self.configuration + self.splices + self.sources
     }
 }
 
@@ -141,7 +146,7 @@ impl Sizes {
             overflow: self.overflow(),
             version: SHAPE_VERSION,
             cached_mask: self.cached_routes() - 1,
-            pad: 0,
+            source_sets: self.source_sets(),
         })
     }
 
@@ -176,6 +181,15 @@ impl Sizes {
         access_numbers - 1 - 2 * (services + 1)
     }
 
+    /// Sets of counters of sources, half full with as many as asked for: then both of a source's sets are full for one in 30,000.
+    fn source_sets(&self) -> u32 {
+        (2 * self.sources).div_ceil(SOURCE_WAYS as u32)
+    }
+
+    pub(crate) fn sources_of(source_sets: u32) -> u32 {
+        source_sets * SOURCE_WAYS as u32 / 2
+    }
+
     fn overflow(&self) -> u32 {
         (self.connections / 8).max(LEAST_OVERFLOW).next_multiple_of(WAYS as u32)
     }
@@ -191,6 +205,7 @@ impl Sizes {
             ("shares of local ports", self.ports.of.into(), 1, PortShare::MOST.into()),
             ("the share of local ports with this number", self.ports.share.into(), 1, self.ports.of.into()),
             ("prefixes", self.prefixes, 1, 1 << 20),
+            ("sources", self.sources, 2, 1 << 24),
         ];
         for (what, wanted, least, most) in bounds {
             if !(least..=most).contains(&wanted) {
@@ -229,6 +244,9 @@ impl Sizes {
                 + u64::from(self.list_entries) * 4
                 + u64::from(self.access_numbers()) * 8 * cpus,
             splices: 0,
+            sources: u64::from(self.source_sets()) * size_of::<SourceSet>() as u64
+                + bytes(self.services, size_of::<Limits>() + 8)
+                + bytes(self.services, 8) * cpus,
         }
     }
 }

@@ -69,6 +69,8 @@ pub struct ServiceStatus {
     pub refused: Vec<(Drop, u64)>,
     /// Connections that nobody has answered: counted where the SYN proxy depends on it.
     pub unanswered: u64,
+    /// Connections that have begun without their source's limits, as no counter was free.
+    pub unlimited: u64,
     pub backends: Vec<BackendStatus>,
 }
 
@@ -207,6 +209,7 @@ impl BalancerHandle {
                 traffic: Traffic::from(&sum),
                 refused: self.refused(known.number)?,
                 unanswered: self.tables.unanswered.at(known.number)?,
+                unlimited: self.counters(&self.tables.unlimited, known.number)?,
                 backends,
             });
         }

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fixture;
-use crate::message::{BackendEntry, BackendOptions, Counters, Rates, ServiceKey};
+use crate::message::{BackendEntry, BackendOptions, Counters, Rates, ServiceKey, ServiceLimits};
 
 #[test]
 fn rules_are_lines_of_ipvsadm() {
     let expected = "\
--A -t 192.0.2.1:80 -s wlc --limit 100000 --expire removed
+-A -t 192.0.2.1:80 -s wlc --limit 100000 --expire removed --source-limit 50 --source-rate 10 --new-rate 5000
 -P -t 192.0.2.1:80 -z 10.0.0.200
 -P -t 192.0.2.1:80 -z 10.0.0.201
 -a -t 192.0.2.1:80 -r 10.0.0.12:8080 -b -w 1
@@ -59,6 +59,7 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
                     sloppy_tcp: options.sloppy_tcp.unwrap_or_default(),
                     reuse: options.reuse.unwrap_or("reschedule".to_owned()),
                     syn_proxy_said: options.syn_proxy,
+                    limits: options.limits,
                     ..of(service, scheduler, timeout, ForwardingMethod::Route, Vec::new(), Vec::new())
                 });
             }
@@ -102,6 +103,8 @@ fn of(
         syn_proxy_said: None,
         syn_proxy_answers: false,
         unanswered: 0,
+        limits: ServiceLimits::default(),
+        unlimited: 0,
         open: true,
         lacks: None,
         counters,
@@ -165,6 +168,15 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
                     syn_proxy_said: [None, Some("always".to_owned())]
                         [usize::from(port % 5 > 2 && protocol == Protocol::Tcp)]
                     .clone(),
+                    limits: match port % 3 {
+                        0 => ServiceLimits::default(),
+                        1 => ServiceLimits {
+                            source_rate: Some(more),
+                            source_prefix6: Some(48),
+                            ..ServiceLimits::default()
+                        },
+                        _ => ServiceLimits { new_rate: Some(more), new_burst: Some(9), ..ServiceLimits::default() },
+                    },
                     ..of(key, scheduler.to_owned(), timeout, forward, local, backends)
                 }
             })

@@ -5,6 +5,7 @@ mod checks;
 mod health;
 mod ipvs;
 mod lab;
+mod limits;
 mod next_hops;
 mod reuse;
 mod run_directory;

@@ -6,6 +6,7 @@ mod access;
 mod local_ports;
 mod packet;
 mod shortage;
+mod sources;
 mod state;
 mod syn_proxy;
 mod unmatched;
@@ -25,6 +26,7 @@ use super::schedule::{self, LEAST_SCANNED};
 use super::shape::State;
 use super::syn_proxy::CookieSecret;
 use packet::{Kind, Packet, ParsedPacket, Tuple};
+use sources::SourceId;
 use state::is_closing;
 use syn_proxy::Splice;
 
@@ -78,6 +80,8 @@ struct ServiceState {
     /// Indices into `backends` of this module, by schedule.
     list: Vec<usize>,
     turn: u64,
+    /// When a connection may begin that is not ahead of its rate.
+    pace: u64,
 }
 
 #[derive(Debug, Clone)]
@@ -108,6 +112,8 @@ struct Connection {
     splice: Option<Splice>,
     /// Whether the SYN proxy counts it while nobody has answered.
     counted: bool,
+    /// What it counts under, where it does.
+    source: Option<SourceId>,
 }
 
 /// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
@@ -135,6 +141,8 @@ pub struct Model {
     held_down: HashMap<(SocketAddr, IpAddr, u16), u32>,
     /// The tick in which local ports were last searched, and how often.
     searches: (u32, u32),
+    /// When each source may begin a connection that is not ahead of its rate.
+    sources: HashMap<SourceId, u64>,
     connections: Vec<Connection>,
     /// When the slots of ended connections were ended.
     dead: Vec<u32>,
@@ -175,6 +183,7 @@ impl Model {
             sequences: HashMap::new(),
             held_down: HashMap::new(),
             searches: (0, 0),
+            sources: HashMap::new(),
             connections: Vec::new(),
             dead: Vec::new(),
             capacity,
@@ -251,7 +260,7 @@ impl Model {
         };
         ServiceId(self.services.iter().position(same).unwrap_or_else(|| {
             let service = service.clone();
-            self.services.push(ServiceState { service, open: true, gone: false, list: Vec::new(), turn: 0 });
+            self.services.push(ServiceState { service, open: true, gone: false, list: Vec::new(), turn: 0, pace: 0 });
             self.services.len() - 1
         }))
     }
@@ -380,9 +389,9 @@ impl Model {
                 if !is_over {
                     self.end(at, tick);
                 }
-                let is_denied =
-                    self.service_of(&packet).is_some_and(|service| self.is_denied(service, packet.tuple.source.ip()));
-                return Err(if is_denied { Drop::Denied.into() } else { self.answer(&packet, frame, tick) });
+                let refused =
+                    self.service_of(&packet).and_then(|service| self.refusal_of_first(service, &packet, tick));
+                return Err(refused.map_or_else(|| self.answer(&packet, frame, tick), Refusal::from));
             }
             if reopens || self.replaces(at, &packet, frame) {
                 before = Some(self.end(at, tick));
@@ -530,8 +539,8 @@ impl Model {
                 _ => Drop::NoConnection.into(),
             });
         }
-        if self.is_denied(service, packet.tuple.source.ip()) {
-            return Err(Drop::Denied.into());
+        if let Some(refused) = self.refusal_of_first(service, packet, tick) {
+            return Err(refused.into());
         }
         if proxied {
             return Err(self.answer(packet, frame, tick));
@@ -563,12 +572,24 @@ impl Model {
             _ => State::SynReceived,
         };
         let (local, before) = (None, state);
+        let source = self.count_at_source(service, client.ip(), tick);
         let splice = cookie.map(|cookie| Self::splice(packet, frame, cookie));
         let auto = matches!(self.services[service.0].service.syn_proxy, SynProxy::Auto { .. });
         let counted = auto && splice.is_none() && state == State::SynReceived;
         let client_route = None;
-        let mut connection =
-            Connection { client, service, backend, local, state, before, seen: tick, client_route, splice, counted };
+        let mut connection = Connection {
+            client,
+            service,
+            backend,
+            local,
+            state,
+            before,
+            seen: tick,
+            client_route,
+            splice,
+            counted,
+            source,
+        };
         match self.services[service.0].service.forward.clone() {
             ForwardingMethod::Route => {}
             ForwardingMethod::Tunnel { local } => {
@@ -604,6 +625,15 @@ impl Model {
             Self::make_syn(packet, frame, cookie);
         }
         Ok(self.connections.len() - 1)
+    }
+
+    /// Why a packet begins nothing, whatever else there is.
+    fn refusal_of_first(&self, service: ServiceId, packet: &Packet, tick: u32) -> Option<Drop> {
+        let client = packet.tuple.source.ip();
+        match self.is_denied(service, client) {
+            true => Some(Drop::Denied),
+            false => self.refusal_by_limit(service, client, tick),
+        }
     }
 
     fn service_of(&self, packet: &Packet) -> Option<ServiceId> {

@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use ipnet::IpNet;
 use rig_datapath::balancer::replay::Packet;
 use rig_datapath::balancer::{
-    AccessLists, Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, PortReuse, Protocol, Scheduler, Service,
-    Sizes, SynProxy, Timeouts,
+    AccessLists, Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Limits, Pass, PortReuse, Protocol, Scheduler,
+    Service, Sizes, SynProxy, Timeouts,
 };
 use rig_wire::checksum;
 use rig_wire::ethernet::{Ethernet, HEADER, Mac, TAG};
@@ -30,6 +30,7 @@ const SECOND_NAT: u8 = 208;
 const NOBODY: u8 = 209;
 const PROXIED: u8 = 210;
 const DENIED: u8 = 211;
+const LIMITED: u8 = 212;
 /// First local address; there are several, because their ports are shared out by CPU.
 const LOCAL: u8 = 100;
 const LOCALS: u8 = 16;
@@ -76,10 +77,13 @@ pub fn config() -> Config {
             (SECOND_NAT, ForwardingMethod::Nat, backend(11, 8080)),
             (PROXIED, full_nat(), backend(10, 8080)),
             (DENIED, full_nat(), backend(10, 8080)),
+            (LIMITED, full_nat(), backend(10, 8080)),
         ];
         // One of them has all clients, beside others as long as single addresses.
         let prefix = |number, length| IpNet::new(host(number, ipv6), length).unwrap().trunc();
         let denied = (2..32).map(|number| prefix(number * 8, if ipv6 { 128 } else { 32 })).chain([prefix(1, 8)]);
+        // All clients are one source.
+        let limits = Limits { source_limit: NonZeroU32::new(1), source_prefix: Some(8), ..Limits::default() };
         let denying = AccessLists { deny: denied.collect(), ..AccessLists::default() };
         for (number, forward, backend) in all {
             for protocol in [Protocol::Tcp, Protocol::Udp] {
@@ -99,6 +103,7 @@ pub fn config() -> Config {
                         _ => SynProxy::Off,
                     },
                     access: if number == DENIED { denying.clone() } else { AccessLists::default() },
+                    limits: if number == LIMITED { limits } else { Limits::default() },
                 });
             }
         }
@@ -395,6 +400,10 @@ impl CaseBuilder<'_> {
             tcp(SYN, client, FULL).bytes(),
             ExpectedResult::Dropped(Drop::BackendsFull),
         );
+        self.open(LIMITED, false, L4::Tcp(SYN));
+        let client = self.client(false);
+        let limited = tcp(SYN, client, LIMITED).bytes();
+        self.add("a SYN from a source at its limit", limited, ExpectedResult::Dropped(Drop::SourceLimit));
         let flow = self.open(NAT, false, L4::Tcp(SYN));
         let clash = tcp(SYN, flow.client, SECOND_NAT).bytes();
         self.add("a port that NAT has used", clash, ExpectedResult::Dropped(Drop::NatClash));

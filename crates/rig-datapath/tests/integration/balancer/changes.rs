@@ -474,21 +474,21 @@ fn cpus_do_not_make_the_same_connection_twice() {
             // And those that one CPU gave up because the other had made the same connection.
             freed >= u32::from(FLOWS)
         });
-        assert_eq!(ended, FLOWS.into());
+        assert_eq!(ended, u32::from(FLOWS));
     });
     let connections = lab.connections();
-    assert_eq!(connections.len(), FLOWS.into());
+    assert_eq!(connections.len(), usize::from(FLOWS));
     let part = |at: usize| connections.iter().map(|line| line.split(" > ").nth(at).unwrap()).collect::<HashSet<_>>();
-    assert_eq!(part(0).len(), FLOWS.into());
+    assert_eq!(part(0).len(), usize::from(FLOWS));
     // Local addresses and ports with their backends.
     let places = connections.iter().map(|line| line.splitn(3, " > ").nth(2).unwrap().rsplit_once(' ').unwrap().0);
-    assert_eq!(places.collect::<HashSet<_>>().len(), FLOWS.into());
+    assert_eq!(places.collect::<HashSet<_>>().len(), usize::from(FLOWS));
     let services = lab.balancer.services().unwrap();
     let loads: u32 = services[0].backends.iter().map(|backend| backend.inactive + backend.active).sum();
     assert_eq!((loads, services[0].traffic.connections), (FLOWS.into(), 2 * u64::from(FLOWS)));
     (0..FLOWS).for_each(|n| drop(talk(&lab, 5000 + n)));
     lab.later(100_000);
-    assert_eq!(lab.balancer.sweep_all().unwrap().expired, FLOWS.into());
+    assert_eq!(lab.balancer.sweep_all().unwrap().expired, u32::from(FLOWS));
     let empty = lab.balancer.services().unwrap();
     assert!(empty[0].backends.iter().all(|backend| backend.inactive + backend.active == 0));
 }

@@ -1,27 +1,29 @@
 //! Random sequences of packets, changes and silences: the program does what the model says, byte for byte.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 
 use proptest::prelude::*;
-use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config as Runs, TestCaseError, TestError, TestRunner};
 use rig_datapath::balancer::model::{Model, Route};
 use rig_datapath::balancer::{
-    AccessLists, Backend, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Pass, Policy, PortReuse,
-    Protocol, Scheduler, Service, SynProxy, UnhandledPolicy,
+    AccessLists, Backend, Balancer, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Limits, Pass, Policy,
+    PortReuse, Protocol, Rate, Scheduler, Service, SynProxy, UnhandledPolicy,
 };
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
+use serde::{Deserialize, Serialize};
 
 use super::frames::{CLIENT_MAC, Frame, L4, NEAR_MAC, ethernet, icmp_error, may_be_fragmented};
 use super::lab::{Lab, MTU, NEIGHBORS, stay_on_one_cpu};
 use super::syn_proxy::{Segment, segment};
 use super::{backend, config, full_nat, limited, service, small, udp_service};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 enum Step {
     /// From a client to a service: which client, port and service, which flags, how long, and how it is spoilt.
     In {
@@ -89,7 +91,7 @@ enum Step {
     },
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 enum Corruption {
     Nothing,
     Partial,
@@ -149,7 +151,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(connection, outward, options, flags)| Step::Numbers { connection, outward, options, flags }),
         3 => (0_u16..60).prop_map(|ticks| Step::Later { ticks }),
         2 => Just(Step::Sweep),
-        1 => (0_u8..5).prop_map(|config| Step::Change { config }),
+        1 => (0_u8..7).prop_map(|config| Step::Change { config }),
         2 => (0_u16..60, 0_u16..3).prop_map(|(ticks, generation)| Step::Watch { ticks, generation }),
     ]
 }
@@ -161,6 +163,29 @@ fn with(scheduler: Scheduler, service: Service) -> Service {
 fn lists(allow: &[&str], deny: &[&str]) -> AccessLists {
     let set = |prefixes: &[&str]| prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect();
     AccessLists { allow: set(allow), deny: set(deny) }
+}
+
+fn rate(per_second: u32, burst: u32) -> Option<Rate> {
+    NonZeroU32::new(per_second).zip(NonZeroU32::new(burst)).map(|(per_second, burst)| Rate { per_second, burst })
+}
+
+/// Services with limits of every kind, so low that they are met; other ones, and other sources, with `other`.
+fn with_limits(mut services: Vec<Service>, other: bool) -> Vec<Service> {
+    let by = |other, one, of_other| if other { of_other } else { one };
+    for (nth, service) in services.iter_mut().enumerate() {
+        let nth = nth + usize::from(other);
+        service.limits = Limits {
+            source_limit: NonZeroU32::new([0, 1, 2, 3][nth % 4]),
+            // A tick is 134 ms.
+            source_rate: [None, rate(1, 1), rate(2, 3), rate(9, 2)][nth / 2 % 4],
+            source_prefix: match service.address.is_ipv6() {
+                true => by(other, None, Some(127)),
+                false => by(other, None, Some(31)),
+            },
+            new_rate: [None, rate(4, 4), None][nth % 3],
+        };
+    }
+    services
 }
 
 fn always(service: Service) -> Service {
@@ -239,6 +264,8 @@ fn configs() -> Vec<Config> {
         Config { policy: pass, ..config(&fewer) },
         config(&[]),
         Config { access: lists(&["10.0.0.50/32"], &["10.0.0.60/31", "fd00::61/128"]), ..config(&listed) },
+        config(&with_limits(all, false)),
+        Config { access: lists(&[], &["10.0.0.60/32"]), ..config(&with_limits(listed, true)) },
     ]
 }
 
@@ -498,46 +525,104 @@ fn route_to(address: IpAddr, known: Route) -> Result<Route, Drop> {
     if host.is_some_and(|host| NEIGHBORS.contains(&host)) { Ok(known) } else { Err(Drop::NoNeighbor) }
 }
 
+/// A sequence with all that its outcome depends on, as a run that fails writes it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Sequence {
+    /// Of the tables' hash, which choose places of connections and some backends.
+    hash_keys: Vec<u64>,
+    /// The time at its beginning.
+    tick: u32,
+    steps: Vec<Step>,
+}
+
+/// The file of a sequence that is to be played in place of random ones.
+const REPLAYED: &str = "NETRIG_TEST_SEQUENCE";
+
+fn play(lab: &mut Lab, steps: &[Step]) -> Result<(), TestCaseError> {
+    let route = Route { source: lab.near, destination: lab.far, mtu: MTU as usize };
+    lab.balancer.clear().unwrap();
+    let (handle, near) = (lab.balancer.handle(), lab.near);
+    let own = [IpAddr::from([10, 0, 0, 1]), "fd00::1".parse().unwrap()];
+    let hash = Box::new(move |protocol, source, destination| handle.hash(protocol, source, destination));
+    let mut model = Model::new(64, (near, MTU as usize), &own, Box::new(move |address| route_to(address, route)), hash);
+    let config = &configs()[0];
+    let (secret, epoch) = (CookieSecret::from(*b"not known to all"), 1002);
+    lab.balancer.set_cookie_secret(secret).unwrap();
+    lab.balancer.set_cookie_epoch(epoch).unwrap();
+    model.set_cookies(secret, epoch);
+    lab.balancer.apply(config).unwrap();
+    model.apply(config);
+    let services = config.services.iter().map(|service| (service.protocol, service.address)).collect();
+    let mut pair =
+        ProgramAndModel { lab, model, services, drops: BTreeMap::new(), answers: Vec::new(), log: String::new() };
+    for step in steps {
+        pair.step(step)?;
+    }
+    pair.same_connections()?;
+    let counted: BTreeMap<Drop, u64> =
+        pair.lab.balancer.drops().unwrap().into_iter().filter(|(_, count)| *count > 0).collect();
+    prop_assert_eq!(&counted, &pair.drops, "{}", pair.log);
+    Ok(())
+}
+
+/// Writes a sequence that fails to a file, which it names.
+fn write_down(hash_keys: &[u64], tick: u32, steps: Vec<Step>) -> String {
+    let file = tempfile::Builder::new().prefix("netrig-balancer-").suffix(".json").tempfile().unwrap();
+    let sequence = Sequence { hash_keys: hash_keys.to_vec(), tick, steps };
+    serde_json::to_writer(file.as_file(), &sequence).unwrap();
+    file.into_temp_path().keep().unwrap().display().to_string()
+}
+
+fn replay(path: &str) {
+    let sequence: Sequence = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let keys = sequence.hash_keys.try_into().unwrap();
+    let Some(mut lab) = Lab::with(&config(&[]), || Balancer::load_with_keys(small(), keys)) else { return };
+    stay_on_one_cpu();
+    lab.later(sequence.tick - lab.tick);
+    if let Err(error) = play(&mut lab, &sequence.steps) {
+        panic!("{error}");
+    }
+}
+
 #[test]
 fn the_program_does_what_the_model_says() {
+    if let Ok(path) = std::env::var(REPLAYED) {
+        return replay(&path);
+    }
     let Some(lab) = Lab::new(small(), &config(&[])) else { return };
     stay_on_one_cpu();
-    let route = Route { source: lab.near, destination: lab.far, mtu: MTU as usize };
     // 32 cases of up to 250 steps take some seconds.
     let mut runner =
         TestRunner::new(Runs { cases: 32, failure_persistence: None, max_shrink_iters: 300, ..Runs::default() });
     let steps = prop::collection::vec(step(), 1..250);
-    let lab = RefCell::new(lab);
+    let hash_keys = lab.balancer.hash_keys();
+    // When the last one began that failed: what is kept is as short as it became, and fails last.
+    let (lab, failed) = (RefCell::new(lab), Cell::new(0));
     let result = runner.run(&steps, |steps| {
         let lab = &mut *lab.borrow_mut();
-        lab.balancer.clear().unwrap();
-        let (handle, near) = (lab.balancer.handle(), lab.near);
-        let own = [IpAddr::from([10, 0, 0, 1]), "fd00::1".parse().unwrap()];
-        let hash = Box::new(move |protocol, source, destination| handle.hash(protocol, source, destination));
-        let mut model =
-            Model::new(64, (near, MTU as usize), &own, Box::new(move |address| route_to(address, route)), hash);
-        let config = &configs()[0];
-        let (secret, epoch) = (CookieSecret::from(*b"not known to all"), 1002);
-        lab.balancer.set_cookie_secret(secret).unwrap();
-        lab.balancer.set_cookie_epoch(epoch).unwrap();
-        model.set_cookies(secret, epoch);
-        lab.balancer.apply(config).unwrap();
-        model.apply(config);
-        let services = config.services.iter().map(|service| (service.protocol, service.address)).collect();
-        let mut pair =
-            ProgramAndModel { lab, model, services, drops: BTreeMap::new(), answers: Vec::new(), log: String::new() };
-        for step in &steps {
-            pair.step(step)?;
-        }
-        pair.same_connections()?;
-        let counted: BTreeMap<Drop, u64> =
-            pair.lab.balancer.drops().unwrap().into_iter().filter(|(_, count)| *count > 0).collect();
-        prop_assert_eq!(&counted, &pair.drops, "{}", pair.log);
-        Ok(())
+        let begun = lab.tick;
+        play(lab, &steps).inspect_err(|_| failed.set(begun))
     });
-    if let Err(error) = result {
-        panic!("{error}");
+    match result {
+        Ok(()) => {}
+        Err(TestError::Fail(reason, steps)) => {
+            let file = write_down(&hash_keys, failed.get(), steps);
+            panic!("{reason}\n{file} has the sequence: {REPLAYED}={file} plays it again");
+        }
+        Err(error) => panic!("{error}"),
     }
+}
+
+/// What a run that fails has written is what it has played.
+#[test]
+fn a_sequence_is_played_again_from_its_file() {
+    let mut runner = TestRunner::deterministic();
+    let steps: Vec<Step> = prop::collection::vec(step(), 200).new_tree(&mut runner).unwrap().current();
+    let path = write_down(&[7; 11], 5_000_000, steps.clone());
+    let sequence: Sequence = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    assert_eq!(format!("{:?}", sequence.steps), format!("{steps:?}"));
+    replay(&path);
+    std::fs::remove_file(path).unwrap();
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod lab;
 mod neighbors;
 mod reuse;
 mod short;
+mod sources;
 mod strangers;
 pub(super) mod syn_proxy;
 mod timed;
@@ -27,8 +28,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes,
-    SynProxy, Timeouts,
+    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol, Scheduler, Service,
+    Sizes, SynProxy, Timeouts,
 };
 
 pub fn small() -> Sizes {
@@ -39,6 +40,7 @@ pub fn small() -> Sizes {
         local_addresses: 16,
         list_entries: 1 << 16,
         prefixes: 64,
+        sources: 1024,
         ..Sizes::default()
     }
 }
@@ -67,6 +69,7 @@ pub fn service(address: &str, forward: ForwardingMethod, backends: &[Backend]) -
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
         access: AccessLists::default(),
+        limits: Limits::default(),
     }
 }
 

@@ -19,8 +19,8 @@ mod web;
 use std::net::{IpAddr, SocketAddr};
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes,
-    SynProxy, Timeouts,
+    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol, Scheduler, Service,
+    Sizes, SynProxy, Timeouts,
 };
 
 use super::balancer::frames;
@@ -61,6 +61,7 @@ pub fn tcp(address: &str, port: u16, forward: ForwardingMethod, backends: Vec<Ba
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
         access: AccessLists::default(),
+        limits: Limits::default(),
     }
 }
 

@@ -63,12 +63,12 @@ fn next_hops_are_known_of_more_backends_than_neighbors_are_kept() {
     }
     lab.balancer.apply(&all).unwrap();
     lab.tend();
-    assert_eq!(managed(&lab), MANY.into());
+    assert_eq!(managed(&lab), usize::from(MANY));
     // What is learned from outside is exempt from garbage collection (net/core/neighbour.c, neigh_periodic_work).
     until("answers", || {
         let shown = ip(&lab.wires.here, "neigh show dev server0");
         let kept = |line: &&str| line.contains("managed") && line.contains("extern_learn") && line.contains("lladdr");
-        shown.lines().filter(kept).count() == MANY.into()
+        shown.lines().filter(kept).count() == usize::from(MANY)
     });
     let client = again(&lab.wires.client);
     let reached = lab.during(move || (0..MANY).filter(|_| connects(&client, Duration::from_secs(5))).count());
