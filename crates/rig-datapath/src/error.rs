@@ -103,6 +103,10 @@ pub enum ConfigError {
         "service {service}: the SYN proxy is for TCP that is forwarded by full-nat or nat: it translates what backends answer"
     )]
     SynProxy { service: SocketAddr },
+    #[error(
+        "service {service}: client_address is for TCP that is forwarded by full-nat: of others backends see clients' addresses, or there is nothing to tell them in"
+    )]
+    ClientAddress { service: SocketAddr },
     #[error("the prefix {prefix} is in both lists, allow and deny, or has bits set behind its length")]
     Access { prefix: ipnet::IpNet },
     #[error("{0}")]

@@ -13,6 +13,7 @@ mod file;
 mod ranges;
 mod read;
 mod rules;
+mod client_address;
 mod syn_proxy;
 mod sync;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use rules::{
     Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, REUSES, Rules, SCHEDULERS, Service, ServiceText,
     expire_name, forward_name, protocol, reuse_name, scheduler_name,
 };
+pub use client_address::{CLIENT_ADDRESSES, client_address, client_address_name};
 pub use syn_proxy::{DPVS, SYN_PROXIES, SynProxy, read_key, read_secret, syn_proxy, syn_proxy_name};
 pub use sync::passes_in_time;
 pub use timeouts::TimeoutOverrides;

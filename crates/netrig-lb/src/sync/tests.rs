@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, Balancer, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler,
+    AccessLists, Backend, Balancer, ClientAddress, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler,
     Service, Sizes, State, SynProxy, Timeouts,
 };
 use rig_skip::{Lack, skip};
@@ -44,6 +44,7 @@ fn config(backends: u8) -> Config {
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
+        client_address: ClientAddress::Off,
         access: AccessLists::default(),
     };
     Config { services: vec![service], ..Config::default() }

@@ -5,6 +5,7 @@
 
 #include "create.h"
 #include "access.h"
+#include "client_address.h"
 #include "proxy_steps.h"
 #include "too_big.h"
 #include "tunnel.h"
@@ -67,13 +68,17 @@ static always_inline int translate(struct xdp_md *ctx, struct packet *p, const s
 }
 
 /* A function of its own as `ask_kernel`. */
-static __noinline int translate_quoted(struct xdp_md *ctx, struct packet *p, const struct connection *c, __u32 slot,
+static __noinline int translate_quoted(struct xdp_md *ctx, struct packet *p, struct connection *c, __u32 slot,
 				       enum direction direction)
 {
 	const struct control *control = settings();
 	const struct service *s = service_at(c->service);
 
-	return control && s ? translate(ctx, p, c, s, ERROR, slot, direction, control) : DROP_INTERNAL;
+	if (!control || !s)
+		return DROP_INTERNAL;
+	if (c->counter & TELLS && direction == OUTWARD)
+		stop_telling(ctx, p, c);
+	return translate(ctx, p, c, s, ERROR, slot, direction, control);
 }
 
 /* Less time to live, and what a tunnel puts around; 0 or a reason for a drop. A function of its own as `ask_kernel`. */
@@ -101,6 +106,19 @@ static __noinline int forward_whole(struct xdp_md *ctx, struct packet *p, const 
 		return 0;
 	local = local_at(c->local);
 	return local ? encapsulate(ctx, p, local, &b->address) : DROP_INTERNAL;
+}
+
+/* As `translate`, and what is further done with segments of connections that the SYN proxy has made, or whose backend is to be told of the client. */
+static always_inline int translate_all(struct xdp_md *ctx, struct packet *p, const struct connection *c, const struct service *s,
+				       __u32 entry, __u32 mtu, const struct control *control)
+{
+	int reason = translate(ctx, p, c, s, FLOW, 0, DIRECTION(entry), control);
+
+	if (reason || !(c->counter & (SPLICED | TELLS)))
+		return reason;
+	if (is_spliced(c))
+		reason = shift(p, ctx, entry);
+	return reason ?: c->counter & TELLS ? tell(p, ctx, entry, mtu) : 0;
 }
 
 /* A packet of a connection that is known, by its index entry. `kind` is FLOW or ERROR. The verdict, or UNSEEN. */
@@ -146,7 +164,7 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	if (is_direct_return(s))
 		reason = forward_whole(ctx, p, c, kind, direction);
 	else if (kind == FLOW)
-		reason = translate(ctx, p, c, s, FLOW, 0, direction, control) ?: is_spliced(c) ? shift(p, ctx, entry) : 0;
+		reason = translate_all(ctx, p, c, s, entry, route.mtu, control);
 	else
 		reason = translate_quoted(ctx, p, c, SLOT(entry), direction);
 	reason = reason ?: set_link(ctx, route.source, route.destination);

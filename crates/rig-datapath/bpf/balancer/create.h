@@ -211,7 +211,7 @@ OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (h
 	c->client_port = p->tuple.source_port;
 	c->service = number;
 	c->backend = backend;
-	c->counter = counter;
+	c->counter = counter | (s->client_address && (p->opens || p->cookie) ? TELLS : 0);
 	c->local = 0;
 	c->local_port = 0;
 	c->route = 0;

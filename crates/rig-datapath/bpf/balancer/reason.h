@@ -31,7 +31,8 @@ enum drop {
 	DROP_SYN_ANSWERED = 22,
 	DROP_PROXY_WAITS = 23,
 	DROP_DENIED = 24,
-	DROPS = 25,
+	DROP_NOT_TOLD = 25,
+	DROPS = 26,
 };
 
 /* Why packets are left to the kernel. */

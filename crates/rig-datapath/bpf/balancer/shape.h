@@ -63,6 +63,9 @@ enum reuse { RESCHEDULE = 0, KEEP = 1 };
 /* Whether first packets of TCP are answered by the SYN proxy (syn_proxy.h). */
 enum syn_proxy { PROXY_OFF = 0, PROXY_AUTO = 1, PROXY_ALWAYS = 2 };
 
+/* How a backend that sees local addresses is told of its clients' (client_address.h). */
+enum client_address { ADDRESS_HIDDEN = 0, ADDRESS_TOA = 1 };
+
 /* Numbers are part of what is kept across restarts: never reuse one. */
 enum state {
 	FREE = 0,
@@ -100,7 +103,7 @@ struct connection {
 	__u16 service;
 	__u16 local;
 	__u16 backend;
-	/* The counter that has it, below SPLICED, COUNTED and OPENING. */
+	/* The counter that has it, below SPLICED, COUNTED, OPENING and TELLS. */
 	__u16 counter;
 	/* One's-complement sums of what translation adds inward, over addresses and ports, and over addresses. */
 	__u16 delta;
@@ -124,7 +127,9 @@ _Static_assert(sizeof(struct connection) == 64, "a connection is one cache line"
 #define COUNTED 0x4000
 /* Of one that is SPLICED: its backend has not answered yet. */
 #define OPENING 0x2000
-#define COUNTER_MASK 0x1fff
+/* Its backend has not shown yet that it has been told the client's address. */
+#define TELLS 0x0800
+#define COUNTER_MASK 0x07ff
 
 /*
  * What a connection has beside its record where the SYN proxy has opened it, in an array that there is only where a service has had
@@ -225,7 +230,9 @@ struct service {
 	__u8 syn_proxy;
 	/* Bits of enum access. */
 	__u8 access;
-	__u8 pad[6];
+	/* enum client_address */
+	__u8 client_address;
+	__u8 pad[5];
 };
 _Static_assert(sizeof(struct service) == 96, "");
 

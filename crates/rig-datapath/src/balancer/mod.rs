@@ -43,7 +43,7 @@ pub use access::AccessHits;
 pub use adopt::{Adopted, Adopter, AdoptionRefusal, SharedConnection, TableRecord};
 pub use attach::{Attachment, GenericXdp, Mode, TransmitMethod, release};
 pub use config::{
-    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, MAX_BACKENDS, MAX_WEIGHT, Policy, PortReuse,
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, MAX_BACKENDS, MAX_WEIGHT, Policy, PortReuse,
     Protocol, Scheduler, Service, SynProxy, Timeouts, UnhandledPolicy,
 };
 pub use control::{Balancer, Clock};

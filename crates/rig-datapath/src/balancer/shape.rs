@@ -76,6 +76,12 @@ pub(crate) mod syn_proxy {
     pub(crate) const ALWAYS: u8 = 2;
 }
 
+/// Values of `client_address`.
+pub(crate) mod client_address {
+    pub(crate) const HIDDEN: u8 = 0;
+    pub(crate) const TOA: u8 = 1;
+}
+
 /// Values of `scheduler`.
 pub(crate) mod scheduler {
     pub(crate) const ROUND_ROBIN: u8 = 1;
@@ -106,7 +112,7 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 4;
+pub(crate) const SHAPE_VERSION: u32 = 5;
 
 /// In place of a service's number in a sweep.
 pub(crate) const ANY_SERVICE: u32 = u32::MAX;
@@ -184,7 +190,8 @@ plain! {
         proxy_from: u32,
         syn_proxy: u8,
         access: u8,
-        pad: [u8; 6],
+        client_address: u8,
+        pad: [u8; 5],
     }
 
     pub(crate) struct AccessKey: 24 {

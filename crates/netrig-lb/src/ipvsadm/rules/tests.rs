@@ -101,6 +101,7 @@ fn of(
         syn_proxy: "off".to_owned(),
         syn_proxy_said: None,
         syn_proxy_answers: false,
+        client_address: "off".to_owned(),
         unanswered: 0,
         open: true,
         lacks: None,

@@ -3,6 +3,7 @@
 //! It knows nothing of buckets, records and CPUs: a connection is found by looking at all of them.
 
 mod access;
+mod client_address;
 mod local_ports;
 mod packet;
 mod shortage;
@@ -19,7 +20,7 @@ use rig_wire::protocol::{TCP, UDP};
 
 use crate::test_run::Verdict;
 
-use super::config::{AccessLists, Config, ForwardingMethod, Policy, PortReuse, Protocol, Scheduler, Service, SynProxy};
+use super::config::{AccessLists, ClientAddress, Config, ForwardingMethod, Policy, PortReuse, Protocol, Scheduler, Service, SynProxy};
 use super::reason::{Drop, Pass};
 use super::schedule::{self, LEAST_SCANNED};
 use super::shape::State;
@@ -108,6 +109,8 @@ struct Connection {
     splice: Option<Splice>,
     /// Whether the SYN proxy counts it while nobody has answered.
     counted: bool,
+    /// Its backend has not shown yet that it knows the client's address.
+    tells: bool,
 }
 
 /// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
@@ -157,6 +160,8 @@ pub struct Model {
     epoch: u64,
     /// The SYN proxy has made another packet of the one at hand.
     changed: bool,
+    /// The one at hand had no room for the client's address.
+    left_out: bool,
 }
 
 impl fmt::Debug for Model {
@@ -190,6 +195,7 @@ impl Model {
             secret: [0; 2],
             epoch: 1,
             changed: false,
+            left_out: false,
         }
     }
 
@@ -328,9 +334,12 @@ impl Model {
     /// Handles one packet.
     pub fn packet(&mut self, frame: &[u8], tick: u32) -> PacketResult {
         let mut out = frame.to_vec();
-        self.changed = false;
+        (self.changed, self.left_out) = (false, false);
         match self.handle(&mut out, tick) {
-            Ok(()) => PacketResult { verdict: Verdict::Transmit, frame: out, drop: None, pass: None },
+            Ok(()) => {
+                let drop = self.left_out.then_some(Drop::NotTold);
+                PacketResult { verdict: Verdict::Transmit, frame: out, drop, pass: None }
+            }
             Err(Refusal::TooBigMessage(message)) => {
                 let drop = Some(Drop::TooBigTold);
                 PacketResult { verdict: Verdict::Transmit, frame: message, drop, pass: None }
@@ -396,7 +405,7 @@ impl Model {
         if packet.ttl > 1 && found.is_some() {
             self.step(&mut packet, frame, (at, direction), tick)?;
         }
-        self.forward(&packet, frame, at, direction, tick)
+        self.forward(&mut packet, frame, at, direction, tick)
     }
 
     /// Ends a connection; its backend.
@@ -516,6 +525,7 @@ impl Model {
         let Some(service) = self.service_of(packet) else {
             return Err(self.leave_unmatched(to, Pass::NoService, tick));
         };
+        let begins_by_syn = tcp_flags & (SYN | ACK) == SYN;
         let begins = match tcp_flags & (RST | SYN | ACK) {
             SYN => true,
             flags if flags & (RST | SYN) != 0 => false,
@@ -565,10 +575,12 @@ impl Model {
         let (local, before) = (None, state);
         let splice = cookie.map(|cookie| Self::splice(packet, frame, cookie));
         let auto = matches!(self.services[service.0].service.syn_proxy, SynProxy::Auto { .. });
+        let opens = packet.tuple.protocol == TCP && (begins_by_syn || splice.is_some());
+        let tells = opens && self.services[service.0].service.client_address != ClientAddress::Off;
         let counted = auto && splice.is_none() && state == State::SynReceived;
         let client_route = None;
         let mut connection =
-            Connection { client, service, backend, local, state, before, seen: tick, client_route, splice, counted };
+            Connection { client, service, backend, local, state, before, seen: tick, client_route, splice, counted, tells };
         match self.services[service.0].service.forward.clone() {
             ForwardingMethod::Route => {}
             ForwardingMethod::Tunnel { local } => {
@@ -622,7 +634,7 @@ impl Model {
 
     fn forward(
         &mut self,
-        packet: &Packet,
+        packet: &mut Packet,
         frame: &mut Vec<u8>,
         at: usize,
         direction: Direction,
@@ -672,6 +684,7 @@ impl Model {
                 (Some(splice), Kind::Error) if direction == Direction::Inward => splice.shift_quoted(frame, packet),
                 _ => {}
             }
+            self.tell(at, packet, frame, direction, route.mtu);
         } else {
             if let Kind::Flow { .. } = packet.kind {
                 packet.complete(frame);

@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use ipnet::IpNet;
 use rig_datapath::balancer::replay::Packet;
 use rig_datapath::balancer::{
-    AccessLists, Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, PortReuse, Protocol, Scheduler, Service,
+    AccessLists, Backend, ClientAddress, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, PortReuse, Protocol, Scheduler, Service,
     Sizes, SynProxy, Timeouts,
 };
 use rig_wire::checksum;
@@ -98,6 +98,7 @@ pub fn config() -> Config {
                         (PROXIED, Protocol::Tcp) => SynProxy::Always,
                         _ => SynProxy::Off,
                     },
+                    client_address: ClientAddress::Off,
                     access: if number == DENIED { denying.clone() } else { AccessLists::default() },
                 });
             }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use rig_datapath::balancer::model::{Model, Route};
 use rig_datapath::balancer::{
-    AccessLists, Backend, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Pass, Policy, PortReuse,
+    AccessLists, Backend, ClientAddress, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Pass, Policy, PortReuse,
     Protocol, Scheduler, Service, SynProxy, UnhandledPolicy,
 };
 use rig_wire::ethernet::Mac;
@@ -167,6 +167,10 @@ fn always(service: Service) -> Service {
     Service { syn_proxy: SynProxy::Always, ..service }
 }
 
+fn toa(service: Service) -> Service {
+    Service { client_address: ClientAddress::Toa, ..service }
+}
+
 fn keep(service: Service) -> Service {
     Service { reuse: PortReuse::Keep, ..service }
 }
@@ -186,7 +190,7 @@ fn everything() -> Vec<Service> {
     vec![
         Service { sloppy_tcp: true, ..service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4) },
         with(Scheduler::Maglev, udp_service("10.0.0.200:53", full_nat(&["10.0.0.100"]), &v4)),
-        with(Scheduler::WeightedLeastConnections, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6)),
+        toa(with(Scheduler::WeightedLeastConnections, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6))),
         keep(with(
             Scheduler::LeastConnections,
             service(
@@ -200,8 +204,8 @@ fn everything() -> Vec<Service> {
         udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[backend("[fd00::12]:83", 1)]),
         udp_service("[fd00::205]:53", ForwardingMethod::Nat, &v6),
         // More backends than are all looked at, of which some are soon at their limits.
-        with(Scheduler::WeightedLeastConnections, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many)),
-        always(service("10.0.0.208:80", full_nat(&["10.0.0.104"]), &v4)),
+        toa(with(Scheduler::WeightedLeastConnections, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many))),
+        always(toa(service("10.0.0.208:80", full_nat(&["10.0.0.104"]), &v4))),
         always(service("[fd00::208]:80", ForwardingMethod::Nat, &[backend("[fd00::12]:8080", 1)])),
         Service {
             syn_proxy: SynProxy::Auto { from: NonZeroU32::new(2).unwrap() },
@@ -222,6 +226,8 @@ fn configs() -> Vec<Config> {
     fewer[0].backends.truncate(1);
     fewer[0].expire = ExpiryPolicy::Removed;
     fewer[0].reuse = PortReuse::Keep;
+    fewer[0].client_address = ClientAddress::Toa;
+    fewer[2].client_address = ClientAddress::Off;
     fewer[1].expire = ExpiryPolicy::Quiescent;
     fewer[3].forward = full_nat(&["10.0.0.102"]);
     let mut listed = all.clone();

@@ -19,7 +19,7 @@ mod web;
 use std::net::{IpAddr, SocketAddr};
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes,
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes,
     SynProxy, Timeouts,
 };
 
@@ -60,6 +60,7 @@ pub fn tcp(address: &str, port: u16, forward: ForwardingMethod, backends: Vec<Ba
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
+        client_address: ClientAddress::Off,
         access: AccessLists::default(),
     }
 }

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * How a backend that sees a local address is told its client's: by an option of TCP of kind 254, as the kernel modules "toa" read it: its
+ * length, 8 bytes or with IPv6 20, the client's port and its address. They look at the segment from which the backend's socket is made: the one
+ * that completes the handshake, or with TCP Fast Open the SYN. So all of a client's segments have it, the repeated ones too, until the
+ * backend sends one other than its SYN-ACK, which it does behind that one. Where there is no room for it the segment goes without.
+ *
+ * The client is told that segments may be so much smaller, by the MSS of the backend's SYN-ACK (RFC 9293, 3.7.1).
+ */
+#ifndef BALANCER_CLIENT_ADDRESS_H
+#define BALANCER_CLIENT_ADDRESS_H
+
+#include "syn_proxy.h"
+#include "tunnel.h"
+#include "unmatched.h"
+
+#define MOST_TCP_HEADER 60
+/* Smaller ones stay as they are: the SYN proxy knows none that are smaller. */
+#define LEAST_MSS 216
+/* Of options that are a byte each. */
+#define MOST_SMALL_OPTIONS 40
+/* In place of a client's own option of kind 254, which only the balancer may say: the other one for experiments (RFC 4727). */
+#define OPTION_VOID 253
+/* Words of 4 bytes behind the first 2, of which no headers in front of TCP's options have more. */
+#define MOST_WORDS 19
+
+struct moving {
+	struct xdp_md *ctx;
+	__u32 by;
+};
+
+static long move_word(__u32 i, struct moving *m)
+{
+	__u32 at = (2 + 4 * i) & 127, from = (at + m->by) & 255;
+	void *end = (void *)(long)m->ctx->data_end, *data = (void *)(long)m->ctx->data;
+	__u32 *old = data + from, *new = data + at;
+
+	if ((void *)(old + 1) > end || (void *)(new + 1) > end)
+		return 1;
+	*new = *old;
+	return 0;
+}
+
+/* Makes room of `by` bytes behind the first ones of the frame, `headers` of them; 0 or a reason for a drop. */
+static always_inline int make_gap(struct xdp_md *ctx, __u32 headers, __u32 by)
+{
+	struct moving m = { .ctx = ctx, .by = by };
+	__u16 *first;
+
+	if (bpf_xdp_adjust_head(ctx, -(int)by))
+		return DROP_INTERNAL;
+	first = (void *)(long)ctx->data;
+	if ((void *)first + by + sizeof(*first) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	*first = *(__u16 *)((void *)first + by);
+	LOOP(MOST_WORDS, (headers - 2) / 4, move_word, &m);
+	return 0;
+}
+
+struct editing {
+	struct xdp_md *ctx;
+	__u32 at, end, l4;
+	/* By how much the MSS is lowered; 0: not. */
+	__u32 lower;
+	/* What the checksum changes by. */
+	__u32 change;
+};
+
+/* Writes a word of an option at this offset in the frame. */
+static always_inline void edit_word(struct editing *e, __u16 *word, __u32 at, __u16 new)
+{
+	__u16 change = fold((__u64)(__u16)~*word + new);
+
+	*word = new;
+	/* Bytes that are not on a word's boundary count the other way round (RFC 1071, 2 (B)). */
+	e->change += (at - e->l4) & 1 ? swapped(change) : change;
+}
+
+static long edit_option(__u32 i, struct editing *e)
+{
+	__u32 length, next, at = e->at;
+	__u8 *option = next_option(e->ctx, at, e->end, &next, &length), kind;
+	void *end = (void *)(long)e->ctx->data_end;
+
+	if (!option)
+		return 1;
+	e->at = next;
+	kind = option[0];
+	if (kind == OPTION_TOA && (void *)(option + 2) <= end) {
+		/* Two bytes as they stand in memory, of which the first changes. */
+		__u16 word = *(__u16 *)option;
+
+		*(__u8 *)&word = OPTION_VOID;
+		edit_word(e, (void *)option, at, word);
+	}
+	if (e->lower && kind == OPTION_MSS && length == 4 && (void *)(option + 4) <= end) {
+		__u32 mss = bpf_ntohs(*(__u16 *)(option + 2));
+
+		if (mss >= LEAST_MSS + e->lower)
+			edit_word(e, (void *)(option + 2), at, bpf_htons(mss - e->lower));
+	}
+	return 0;
+}
+
+/*
+ * Takes the option for the client's address out of what the client has said itself, and lowers an MSS. What the checksum changes by; -1
+ * where the header is none.
+ */
+OF_PACKET(__s64, edit_options, (struct xdp_md *ctx, __u32 lower), (ctx, lower))
+{
+	struct editing e = { .ctx = ctx, .lower = lower };
+	struct tcphdr *tcp;
+
+	if (!p)
+		return -1;
+	e.l4 = p->l4 & L4_MASK;
+	tcp = (void *)(long)ctx->data + e.l4;
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return -1;
+	e.at = e.l4 + sizeof(*tcp);
+	e.end = e.l4 + tcp->doff * 4;
+	LOOP(MOST_SMALL_OPTIONS, MOST_SMALL_OPTIONS, edit_option, &e);
+	return e.change;
+}
+
+/* Writes the option; what the checksum changes by, or -1. */
+static always_inline __s64 write_toa(struct xdp_md *ctx, __u32 at, int ipv6, const struct connection *c)
+{
+	__u32 *option = (void *)(long)ctx->data + (at & OPTION_MASK);
+	void *end = (void *)(long)ctx->data_end;
+
+	if ((void *)(option + 2) > end)
+		return -1;
+	option[0] = bpf_htonl((__u32)OPTION_TOA << 24 | address_bytes(ADDRESS_TOA, ipv6) << 16 | bpf_ntohs(c->client_port));
+	if (!ipv6) {
+		option[1] = v4_of(&c->client);
+		return (__u64)option[0] + option[1];
+	}
+	if ((void *)(option + 5) > end)
+		return -1;
+	get_v6((void *)(option + 1), &c->client);
+	return SUM_BYTES(option, 20);
+}
+
+/* Counts a segment that goes to the backend without the client's address. A function of its own as `ask_kernel`. */
+static __noinline int leave_out(__u32 service)
+{
+	refuse(service, DROP_NOT_TOLD);
+	return 0;
+}
+
+/* The segment, which is translated, gets the option; 0 or a reason for a drop. */
+static always_inline int add_option(struct xdp_md *ctx, struct packet *p, const struct connection *c, __u32 mtu)
+{
+	__u32 l4 = p->l4 & L4_MASK, by = address_bytes(ADDRESS_TOA, p->ipv6), bytes = p->l3_length - (p->l4 - p->l3), header;
+	struct tcphdr *tcp = (void *)(long)ctx->data + l4;
+	__s64 change;
+	__u16 *offset, before;
+
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	header = tcp->doff * 4;
+	/* A checksum that a device completes would begin elsewhere. */
+	if (header < sizeof(*tcp) || header > bytes || header + by > MOST_TCP_HEADER || p->partial || (mtu && p->l3_length + by > mtu))
+		return leave_out(c->service);
+	if (make_gap(ctx, l4 + sizeof(*tcp), by))
+		return DROP_INTERNAL;
+	change = write_toa(ctx, l4 + sizeof(*tcp), p->ipv6, c);
+	tcp = (void *)(long)ctx->data + l4;
+	if (change < 0 || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	offset = (void *)tcp + 12;
+	before = *offset;
+	*(__u8 *)offset += by / 4 << 4;
+	change += (__u16)~before + (__u64)*offset;
+	/* The pseudo header's length. */
+	change += (__u16)~bpf_htons(bytes) + (__u64)bpf_htons(bytes + by);
+	tcp->check = updated(tcp->check, fold(change));
+	p->l3_length += by;
+	return set_length(ctx, p, bytes + by);
+}
+
+/* A segment of a connection whose backend has not shown yet that it knows the client; 0 or a reason for a drop. */
+OF_PACKET(int, tell, (struct xdp_md *ctx, __u32 entry, __u32 mtu), (ctx, entry, mtu))
+{
+	struct connection *c = connection_at(SLOT(entry));
+	struct tcphdr *tcp;
+	__u32 flags;
+	__s64 change;
+
+	if (!p || !c)
+		return DROP_INTERNAL;
+	flags = p->tcp_flags;
+	if (flags & TCP_RST)
+		return 0;
+	if (DIRECTION(entry) == OUTWARD && (flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK)) {
+		/* What the SYN proxy has seen is a SYN-ACK that it has made something else of. */
+		if (flags & TCP_ACK && !p->seen)
+			*(volatile __u16 *)&c->counter = c->counter & ~TELLS;
+		return 0;
+	}
+	change = edit_options(p, ctx, DIRECTION(entry) == OUTWARD ? address_bytes(ADDRESS_TOA, p->ipv6) : 0);
+	tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+	if (change < 0 || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	if (!p->partial)
+		tcp->check = updated(tcp->check, fold(change));
+	return DIRECTION(entry) == OUTWARD ? 0 : add_option(ctx, p, c, mtu);
+}
+
+/*
+ * An error says that a packet was too big for a router behind here, which is as large as the client was told it may be without what was added: it
+ * is not added any more. The backend was told by smaller ones.
+ */
+static always_inline void stop_telling(struct xdp_md *ctx, const struct packet *p, struct connection *c)
+{
+	struct icmp_header *icmp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+
+	if ((void *)(icmp + 1) <= (void *)(long)ctx->data_end && mtu_of_message(p, icmp))
+		*(volatile __u16 *)&c->counter = c->counter & ~TELLS;
+}
+
+#endif

@@ -1,0 +1,201 @@
+//! How backends are told of clients' addresses, on packets: every byte out.
+
+use rig_datapath::balancer::{ClientAddress, CookieSecret, Drop, Service, SynProxy};
+use rig_wire::tcp::flags::{ACK, RST, SYN};
+
+use super::frames::icmp_error;
+use super::lab::Lab;
+use super::syn_proxy::{Segment, segment};
+use super::{backend, config, full_nat, service, small};
+
+const CLIENT: &str = "10.0.0.50:5000";
+const SERVICE: &str = "10.0.0.200:80";
+const BACKEND: &str = "10.0.0.10:8080";
+const LOCAL: &str = "10.0.0.100";
+const CLIENT_V6: &str = "[fd00::50]:5000";
+const SERVICE_V6: &str = "[fd00::200]:80";
+const BACKEND_V6: &str = "[fd00::10]:8080";
+/// Kind, length, port 5000, address.
+const TOA: [u8; 8] = [254, 8, 0x13, 0x88, 10, 0, 0, 50];
+const TOA_V6: [u8; 20] = [254, 20, 0x13, 0x88, 0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x50];
+/// As Linux has them: MSS, SACK, timestamps, window scale.
+const OFFER: [u8; 20] = [2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 1, 0, 0, 0, 0, 0, 1, 3, 3, 9];
+const TIMES: [u8; 12] = [1, 1, 8, 10, 0, 0, 1, 1, 0, 0, 9, 9];
+
+fn lab(client_address: ClientAddress, syn_proxy: SynProxy) -> Option<Lab> {
+    let one = |address, local, at| Service {
+        client_address,
+        syn_proxy,
+        ..service(address, full_nat(&[local]), &[backend(at, 1)])
+    };
+    let lab = Lab::new(small(), &config(&[one(SERVICE, LOCAL, BACKEND), one(SERVICE_V6, "fd00::100", BACKEND_V6)]))?;
+    lab.balancer.set_cookie_secret(CookieSecret::from(*b"sixteen bytes ..")).unwrap();
+    lab.balancer.set_cookie_epoch(1001).unwrap();
+    Some(lab)
+}
+
+fn toa() -> Option<Lab> {
+    lab(ClientAddress::Toa, SynProxy::Off)
+}
+
+fn from_client(flags: u8, options: &[u8]) -> Segment {
+    Segment { sequence: 7000, acknowledged: 900, window: 500, options: options.to_vec(), ..segment(CLIENT, SERVICE, flags) }
+}
+
+/// What goes on of it: to whom, with these options.
+fn to_backend(said: &Segment, seen: &Segment, to: &str, options: &[&[u8]]) -> Segment {
+    Segment { source: seen.source, destination: to.parse().unwrap(), options: options.concat(), ..said.clone() }
+}
+
+#[track_caller]
+fn forwarded(lab: &Lab, said: &Segment, to: &str, options: &[&[u8]]) -> Segment {
+    let seen = Segment::of(&lab.sent(&said.bytes()));
+    assert_eq!(seen, to_backend(said, &seen, to, options));
+    seen
+}
+
+#[test]
+fn all_segments_have_it_until_the_backend_has_answered() {
+    for (client, service, backend, option) in
+        [(CLIENT, SERVICE, BACKEND, &TOA[..]), (CLIENT_V6, SERVICE_V6, BACKEND_V6, &TOA_V6)]
+    {
+        let Some(lab) = toa() else { return };
+        let by = option.len() as u16;
+        let said = |flags, options: &[u8]| Segment {
+            source: client.parse().unwrap(),
+            destination: service.parse().unwrap(),
+            ..from_client(flags, options)
+        };
+        let local = forwarded(&lab, &said(SYN, &OFFER), backend, &[option, &OFFER]).source.to_string();
+        // Once more, as it was lost.
+        forwarded(&lab, &said(SYN, &OFFER), backend, &[option, &OFFER]);
+        // The client is told that segments may be so much smaller.
+        let answer = |flags, mss: u16| Segment {
+            options: [&[1, 2, 4][..], &mss.to_be_bytes(), &[4, 2, 0]].concat(),
+            ..segment(backend, &local, flags)
+        };
+        for _ in 0..2 {
+            let seen = Segment::of(&lab.sent(&answer(SYN | ACK, 1460).bytes()));
+            assert_eq!(seen.options, answer(SYN | ACK, 1460 - by).options);
+        }
+        // One that is small enough for any link stays.
+        let seen = Segment::of(&lab.sent(&answer(SYN | ACK, 215 + by).bytes()));
+        assert_eq!(seen.options, answer(SYN | ACK, 215 + by).options);
+        let data = Segment { payload: b"GET /".to_vec(), ..said(ACK, &TIMES) };
+        for _ in 0..2 {
+            forwarded(&lab, &said(ACK, &TIMES), backend, &[option, &TIMES]);
+            forwarded(&lab, &data, backend, &[option, &TIMES]);
+        }
+        // A reset ends it all, and says nothing.
+        forwarded(&lab, &said(RST, &[]), backend, &[]);
+        // Who acknowledges has got it.
+        lab.sent(&segment(backend, &local, ACK).bytes());
+        forwarded(&lab, &data, backend, &[&TIMES]);
+        forwarded(&lab, &said(SYN, &OFFER), backend, &[&OFFER]);
+        assert_eq!(lab.drops(), []);
+    }
+}
+
+#[test]
+fn what_has_no_room_goes_without_and_is_counted() {
+    let Some(lab) = toa() else { return };
+    let full = [1; 40];
+    forwarded(&lab, &from_client(SYN, &full[..32]), BACKEND, &[&TOA, &full[..32]]);
+    assert_eq!(lab.drops(), []);
+    forwarded(&lab, &from_client(ACK, &full[..36]), BACKEND, &[&full[..36]]);
+    assert_eq!(lab.drops(), [(Drop::NotTold, 1)]);
+    // The link's MTU is 1500.
+    let of = |length: usize| Segment { payload: vec![7; length], ..from_client(ACK, &[]) };
+    forwarded(&lab, &of(1452), BACKEND, &[&TOA]);
+    forwarded(&lab, &of(1453), BACKEND, &[]);
+    assert_eq!(lab.drops(), [(Drop::NotTold, 2)]);
+    let refused = &lab.balancer.services().unwrap()[0].refused;
+    assert!(refused.contains(&(Drop::NotTold, 2)), "{refused:?}");
+}
+
+/// What a client says of itself in its place is not what the backend reads.
+#[test]
+fn a_clients_own_option_is_void() {
+    let Some(lab) = toa() else { return };
+    let (lie, mut void) = ([254, 8, 0, 80, 127, 0, 0, 1], [253, 8, 0, 80, 127, 0, 0, 1]);
+    forwarded(&lab, &from_client(SYN, &lie), BACKEND, &[&TOA, &void]);
+    // Also where it is not on a word's boundary, behind many others, and where it leaves no room.
+    let shifted = [&[1; 3][..], &lie, &[1; 29]].concat();
+    void[0] = 253;
+    forwarded(&lab, &from_client(ACK, &shifted), BACKEND, &[&[1; 3], &void, &[1; 29]]);
+    let last = [&[1; 31][..], &lie, &[0]].concat();
+    forwarded(&lab, &from_client(ACK, &last), BACKEND, &[&[1; 31], &void, &[0]]);
+}
+
+#[test]
+fn the_syn_proxys_segments_have_it() {
+    for (client, service, backend, option, mss) in [
+        (CLIENT, SERVICE, BACKEND, &TOA[..], 1452_u16),
+        (CLIENT_V6, SERVICE_V6, BACKEND_V6, &TOA_V6, 1420),
+    ] {
+        let Some(mut lab) = lab(ClientAddress::Toa, SynProxy::Always) else { return };
+        let said = |flags, options: &[u8]| Segment {
+            source: client.parse().unwrap(),
+            destination: service.parse().unwrap(),
+            ..from_client(flags, options)
+        };
+        let answer = Segment::of(&lab.sent(&said(SYN, &OFFER).bytes()));
+        assert_eq!(answer.options[..4], [&[2, 4][..], &mss.to_be_bytes()].concat());
+        let ack = Segment {
+            sequence: 7001,
+            acknowledged: answer.sequence.wrapping_add(1),
+            ..said(ACK, &[&[1, 1, 8, 10, 0, 0, 1, 1][..], &answer.options[8..12]].concat())
+        };
+        let begun = Segment::of(&lab.sent(&ack.bytes()));
+        assert_eq!((begun.flags, &begun.options[..option.len()]), (SYN, option));
+        assert_eq!(begun.options.len(), option.len() + 20);
+        // The question repeats the SYN, with it.
+        lab.later(1);
+        assert_eq!(Segment::of(&lab.sent(&ack.bytes())), begun);
+        let local = begun.source.to_string();
+        let accepted = Segment {
+            sequence: 100,
+            acknowledged: 7001,
+            options: OFFER.to_vec(),
+            ..segment(backend, &local, SYN | ACK)
+        };
+        let opened = Segment::of(&lab.sent(&accepted.bytes()));
+        assert_eq!(opened.payload, [0]);
+        let seen = Segment::of(&lab.sent(&ack.bytes()));
+        assert_eq!((seen.flags, seen.acknowledged, &seen.options[..option.len()]), (ACK, 101, option));
+        lab.sent(&Segment { sequence: 101, acknowledged: 7001, ..segment(backend, &local, ACK) }.bytes());
+        let seen = Segment::of(&lab.sent(&ack.bytes()));
+        assert_eq!(seen.options.len(), 12);
+    }
+}
+
+/// What fits the path without it is not made to exceed it again and again.
+#[test]
+fn it_ends_where_a_router_says_that_a_packet_was_too_big() {
+    let Some(lab) = toa() else { return };
+    let syn = forwarded(&lab, &from_client(SYN, &[]), BACKEND, &[&TOA]);
+    let about = segment(&syn.source.to_string(), BACKEND, ACK).bytes()[14..].to_vec();
+    let error = |kind, code| icmp_error("10.0.0.99", LOCAL, kind, code, 1400, &about, 28);
+    lab.sent(&error(3, 1));
+    forwarded(&lab, &from_client(ACK, &[]), BACKEND, &[&TOA]);
+    lab.sent(&error(3, 4));
+    forwarded(&lab, &from_client(ACK, &[]), BACKEND, &[]);
+}
+
+/// With a tag, and what is not a connection's beginning.
+#[test]
+fn tagged_frames_have_it_and_picked_up_connections_do_not() {
+    let told = |sloppy_tcp| Service {
+        client_address: ClientAddress::Toa,
+        sloppy_tcp,
+        ..service(SERVICE, full_nat(&[LOCAL]), &[backend(BACKEND, 1)])
+    };
+    let Some(lab) = Lab::new(small(), &config(&[told(true)])) else { return };
+    forwarded(&lab, &from_client(ACK, &TIMES), BACKEND, &[&TIMES]);
+    let Some(lab) = Lab::new(small(), &config(&[told(false)])) else { return };
+    let mut tagged = from_client(SYN, &OFFER).bytes();
+    tagged.splice(12..12, [0x81, 0, 0, 7]);
+    let mut seen = lab.sent(&tagged);
+    assert_eq!(seen.drain(12..16).collect::<Vec<_>>(), [0x81, 0, 0, 7]);
+    assert_eq!(Segment::of(&seen).options, [&TOA[..], &OFFER].concat());
+}
