@@ -3,7 +3,7 @@
  * How a backend that sees a local address is told its client's: by an option of TCP of kind 254, as the kernel modules "toa" read it: its
  * length, 8 bytes or with IPv6 20, the client's port and its address. They look at the segment from which the backend's socket is made: the one
  * that completes the handshake, or with TCP Fast Open the SYN. So all of a client's segments have it, the repeated ones too, until the
- * backend sends one other than its SYN-ACK, which it does behind that one. Where there is no room for it the segment goes without.
+ * backend sends one other than its SYN-ACK, which it does behind that one. Where there is no room for it the segment goes without, and is counted.
  *
  * The client is told that segments may be so much smaller, by the MSS of the backend's SYN-ACK (RFC 9293, 3.7.1).
  */
@@ -21,6 +21,8 @@
 #define MOST_SMALL_OPTIONS 40
 /* In place of a client's own option of kind 254, which only the balancer may say: the other one for experiments (RFC 4727). */
 #define OPTION_VOID 253
+/* Four options that say nothing. */
+#define ALL_NOPS 0x01010101
 /* Words of 4 bytes behind the first 2, of which no headers in front of TCP's options have more. */
 #define MOST_WORDS 19
 
@@ -44,15 +46,17 @@ static long move_word(__u32 i, struct moving *m)
 /* Makes room of `by` bytes behind the first ones of the frame, `headers` of them; 0 or a reason for a drop. */
 static always_inline int make_gap(struct xdp_md *ctx, __u32 headers, __u32 by)
 {
-	struct moving m = { .ctx = ctx, .by = by };
-	__u16 *first;
+	/* For the verifier: at most 20. */
+	struct moving m = { .ctx = ctx, .by = by & 63 };
+	__u16 *first, *old;
 
 	if (bpf_xdp_adjust_head(ctx, -(int)by))
 		return DROP_INTERNAL;
 	first = (void *)(long)ctx->data;
-	if ((void *)first + by + sizeof(*first) > (void *)(long)ctx->data_end)
+	old = (void *)first + (by & 63);
+	if ((void *)(old + 1) > (void *)(long)ctx->data_end || (void *)(first + 1) > (void *)(long)ctx->data_end)
 		return DROP_INTERNAL;
-	*first = *(__u16 *)((void *)first + by);
+	*first = *old;
 	LOOP(MOST_WORDS, (headers - 2) / 4, move_word, &m);
 	return 0;
 }
@@ -149,26 +153,92 @@ static __noinline int leave_out(__u32 service)
 	return 0;
 }
 
+struct filling {
+	struct xdp_md *ctx;
+	__u32 at;
+	/* Of what was there. */
+	__u64 sum;
+};
+
+static long fill_word(__u32 i, struct filling *f)
+{
+	__u32 *word = (void *)(long)f->ctx->data + ((f->at + 4 * i) & OPTION_MASK);
+
+	if ((void *)(word + 1) > (void *)(long)f->ctx->data_end)
+		return 1;
+	f->sum += *word;
+	*word = ALL_NOPS;
+	return 0;
+}
+
+/*
+ * Makes room in a full header by leaving out all options but timestamps, for a segment that is no SYN: among them is the D-SACK (RFC 2883)
+ * that clients answer the SYN proxy's keep-alive with. By how much the header grows, in the lower half what the checksum changes by, but
+ * for the option itself; -1 where that does not work.
+ */
+OF_PACKET(__s64, make_room, (struct xdp_md *ctx, __u32 options), (ctx, options))
+{
+	__u32 time, by, need, grows, left, at;
+	struct filling f = { .ctx = ctx };
+	__u32 *word;
+	__u64 times;
+
+	if (!p || options > MOST_TCP_HEADER - sizeof(struct tcphdr))
+		return -1;
+	by = address_bytes(ADDRESS_TOA, p->ipv6);
+	time = OPTIONS_TIME(read_options(ctx, p->l4));
+	times = read_times(ctx, time);
+	at = (p->l4 & L4_MASK) + sizeof(struct tcphdr);
+	need = by + (time ? 2 + TIME_BYTES : 0);
+	grows = need > options ? need - options : 0;
+	f.at = at;
+	LOOP(10, options / 4, fill_word, &f);
+	if (grows && make_gap(ctx, at, grows))
+		return -1;
+	left = options + grows - need;
+	f.sum = (__u64)fold(f.sum) ^ 0xffff;
+	f.sum += (__u64)ALL_NOPS * (left / 4);
+	if (time) {
+		word = (void *)(long)ctx->data + ((at + by) & OPTION_MASK);
+		if ((void *)(word + 3) > (void *)(long)ctx->data_end)
+			return -1;
+		word[0] = bpf_htonl(0x01010000 | OPTION_TIME << 8 | TIME_BYTES);
+		word[1] = times;
+		word[2] = times >> 32;
+		f.sum += SUM_BYTES(word, 12);
+	}
+	return (__s64)grows << 16 | fold(f.sum);
+}
+
 /* The segment, which is translated, gets the option; 0 or a reason for a drop. */
 static always_inline int add_option(struct xdp_md *ctx, struct packet *p, const struct connection *c, __u32 mtu)
 {
 	__u32 l4 = p->l4 & L4_MASK, by = address_bytes(ADDRESS_TOA, p->ipv6), bytes = p->l3_length - (p->l4 - p->l3), header;
 	struct tcphdr *tcp = (void *)(long)ctx->data + l4;
-	__s64 change;
+	__s64 change = 0, toa;
 	__u16 *offset, before;
 
 	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
 		return DROP_INTERNAL;
 	header = tcp->doff * 4;
 	/* A checksum that a device completes would begin elsewhere. */
-	if (header < sizeof(*tcp) || header > bytes || header + by > MOST_TCP_HEADER || p->partial || (mtu && p->l3_length + by > mtu))
+	if (header < sizeof(*tcp) || header > bytes || p->partial || (mtu && p->l3_length + by > mtu) ||
+	    (header + by > MOST_TCP_HEADER && p->tcp_flags & TCP_SYN))
 		return leave_out(c->service);
-	if (make_gap(ctx, l4 + sizeof(*tcp), by))
+	if (header + by > MOST_TCP_HEADER) {
+		change = make_room(p, ctx, header - sizeof(*tcp));
+		if (change < 0)
+			return DROP_INTERNAL;
+		by = change >> 16 & 31;
+		change &= 0xffff;
+	} else if (make_gap(ctx, l4 + sizeof(*tcp), by)) {
 		return DROP_INTERNAL;
-	change = write_toa(ctx, l4 + sizeof(*tcp), p->ipv6, c);
+	}
+	toa = write_toa(ctx, l4 + sizeof(*tcp), p->ipv6, c);
 	tcp = (void *)(long)ctx->data + l4;
-	if (change < 0 || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+	if (toa < 0 || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
 		return DROP_INTERNAL;
+	change += toa;
 	offset = (void *)tcp + 12;
 	before = *offset;
 	*(__u8 *)offset += by / 4 << 4;

@@ -55,8 +55,8 @@ reasons! {
             "nothing if few; many of them: see whether the service's backends answer, and whether their backlog is full (`ss -lnt`)";
         Denied = 24, "denied", "a new connection from an address that the lists `allow` and `deny` refuse",
             "nothing if it is meant; `netrig lb access` shows which prefix refuses how many, and takes prefixes out";
-        NotTold = 25, "not_told", "a segment that was to tell a backend its client's address, which went to it without: its header, or the next link, had no room",
-            "nothing if few; a link's MTU may be too small for 8 bytes more (IPv6: 20), or a client fills the header to hide its address";
+        NotTold = 25, "not_told", "a segment that was to tell a backend its client's address, which went to it without: its SYN's header, or the next link, had no room",
+            "nothing if few; a link's MTU may be too small for 8 bytes more (IPv6: 20); a SYN with many options, as with TCP Fast Open over IPv6, is told of by the next segment";
     }
 }
 

@@ -6,7 +6,7 @@ use rig_wire::checksum::update;
 
 use super::super::config::ClientAddress;
 use super::packet::{Kind, Packet};
-use super::syn_proxy::{edit, first};
+use super::syn_proxy::{edit, first, times};
 use super::{ACK, Direction, Model, RST, SYN, ServiceId};
 
 const TOA: u8 = 254;
@@ -75,7 +75,8 @@ impl Model {
             return;
         }
         let by = usize::from(by);
-        if doff < 20 || doff > l4.len() || doff + by > MOST_HEADER || packet.length + by > mtu {
+        let full = doff + by > MOST_HEADER;
+        if doff < 20 || doff > l4.len() || full && tcp_flags & SYN != 0 || packet.length + by > mtu {
             self.left_out = true;
             return;
         }
@@ -88,13 +89,23 @@ impl Model {
         }
         let word = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         let mut checksum = word(frame, l4.start + 16);
+        // A full header loses what is no timestamps.
+        let replaced = if full { l4.start + 20..l4.start + doff } else { l4.start + 20..l4.start + 20 };
+        if full {
+            if let Some((own, echo)) = times(&frame[l4.start..]) {
+                option.extend([&[1, 1, 8, 10][..], &own.to_be_bytes(), &echo.to_be_bytes()].concat());
+            }
+            option.resize(option.len().max(doff - 20), 1);
+        }
+        let by = option.len() - replaced.len();
+        checksum = frame[replaced.clone()].chunks(2).fold(checksum, |checksum, pair| update(checksum, word(pair, 0), 0));
         let before = word(frame, l4.start + 12);
         frame[l4.start + 12] += (by as u8 / 4) << 4;
         checksum = update(checksum, before, word(frame, l4.start + 12));
         checksum = update(checksum, l4.len() as u16, (l4.len() + by) as u16);
         checksum = option.chunks(2).fold(checksum, |checksum, pair| update(checksum, 0, word(pair, 0)));
         frame[l4.start + 16..l4.start + 18].copy_from_slice(&checksum.to_be_bytes());
-        frame.splice(l4.start + 20..l4.start + 20, option);
+        frame.splice(replaced, option);
         packet.length += by;
         let ip = &mut frame[packet.l3..];
         if ipv6 {

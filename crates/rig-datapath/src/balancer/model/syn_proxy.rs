@@ -66,6 +66,11 @@ fn long(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
+/// The timestamps of a header, own and echoed.
+pub(super) fn times(l4: &[u8]) -> Option<(u32, u32)> {
+    Options::of(l4).times
+}
+
 impl Options {
     fn of(l4: &[u8]) -> Self {
         let mut options = Self { mss: 0, scale: NO_SCALE, may_sack: false, times: None };

@@ -102,7 +102,7 @@ fn what_has_no_room_goes_without_and_is_counted() {
     let full = [1; 40];
     forwarded(&lab, &from_client(SYN, &full[..32]), BACKEND, &[&TOA, &full[..32]]);
     assert_eq!(lab.drops(), []);
-    forwarded(&lab, &from_client(ACK, &full[..36]), BACKEND, &[&full[..36]]);
+    forwarded(&lab, &from_client(SYN, &full[..36]), BACKEND, &[&full[..36]]);
     assert_eq!(lab.drops(), [(Drop::NotTold, 1)]);
     // The link's MTU is 1500.
     let of = |length: usize| Segment { payload: vec![7; length], ..from_client(ACK, &[]) };
@@ -117,14 +117,36 @@ fn what_has_no_room_goes_without_and_is_counted() {
 #[test]
 fn a_clients_own_option_is_void() {
     let Some(lab) = toa() else { return };
-    let (lie, mut void) = ([254, 8, 0, 80, 127, 0, 0, 1], [253, 8, 0, 80, 127, 0, 0, 1]);
+    let (lie, void) = ([254, 8, 0, 80, 127, 0, 0, 1], [253, 8, 0, 80, 127, 0, 0, 1]);
     forwarded(&lab, &from_client(SYN, &lie), BACKEND, &[&TOA, &void]);
     // Also where it is not on a word's boundary, behind many others, and where it leaves no room.
-    let shifted = [&[1; 3][..], &lie, &[1; 29]].concat();
-    void[0] = 253;
-    forwarded(&lab, &from_client(ACK, &shifted), BACKEND, &[&[1; 3], &void, &[1; 29]]);
+    let shifted = [&[1; 3][..], &lie, &[1; 21]].concat();
+    forwarded(&lab, &from_client(ACK, &shifted), BACKEND, &[&TOA, &[1; 3], &void, &[1; 21]]);
     let last = [&[1; 31][..], &lie, &[0]].concat();
-    forwarded(&lab, &from_client(ACK, &last), BACKEND, &[&[1; 31], &void, &[0]]);
+    forwarded(&lab, &from_client(SYN, &last), BACKEND, &[&[1; 31], &void, &[0]]);
+}
+
+/// As with the D-SACK that answers the SYN proxy: a header that is full has room without what is no timestamps.
+#[test]
+fn a_full_header_keeps_timestamps() {
+    let Some(lab) = toa() else { return };
+    forwarded(&lab, &from_client(SYN, &OFFER), BACKEND, &[&TOA, &OFFER]);
+    let sack = [&[1, 1, 5, 26][..], &[7; 24]].concat();
+    let full = [&TIMES[..], &sack].concat();
+    forwarded(&lab, &from_client(ACK, &full), BACKEND, &[&TOA, &TIMES, &[1; 20]]);
+    forwarded(&lab, &from_client(ACK, &[1; 40]), BACKEND, &[&TOA, &[1; 32]]);
+    let six = |options: &[u8]| Segment {
+        source: CLIENT_V6.parse().unwrap(),
+        destination: SERVICE_V6.parse().unwrap(),
+        payload: b"and data".to_vec(),
+        ..from_client(ACK, options)
+    };
+    forwarded(&lab, &Segment { flags: SYN, ..six(&OFFER) }, BACKEND_V6, &[&TOA_V6, &OFFER]);
+    let duplicate = [&TIMES[..], &[1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]].concat();
+    forwarded(&lab, &six(&duplicate), BACKEND_V6, &[&TOA_V6, &TIMES]);
+    forwarded(&lab, &six(&full), BACKEND_V6, &[&TOA_V6, &TIMES, &[1; 8]]);
+    forwarded(&lab, &six(&[1; 24]), BACKEND_V6, &[&TOA_V6, &[1; 4]]);
+    assert_eq!(lab.drops(), []);
 }
 
 #[test]
