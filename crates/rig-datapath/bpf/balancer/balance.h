@@ -48,9 +48,9 @@ static always_inline void update_state(struct connection *c, const struct servic
 	}
 }
 
-/* Less time to live, and another's addresses and ports; 0 or a reason for a drop. */
+/* Less time to live, and another's addresses and ports; 0 or a reason for a drop. `sequence` is added to the number that an error quotes. */
 static always_inline int translate(struct xdp_md *ctx, struct packet *p, const struct connection *c, const struct service *s,
-				   int kind, __u32 slot, enum direction direction, const struct control *control)
+				   int kind, __u32 sequence, enum direction direction, const struct control *control)
 {
 	const struct backend *b = direction == INWARD ? backend_at(c->backend) : 0;
 	struct translation t;
@@ -63,7 +63,7 @@ static always_inline int translate(struct xdp_md *ctx, struct packet *p, const s
 		return reason;
 	if (kind != FLOW)
 		return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT,
-				       is_spliced(c) && direction == INWARD ? quoted_delta(slot) : 0);
+				       sequence);
 	return translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
 }
 
@@ -73,12 +73,13 @@ static __noinline int translate_quoted(struct xdp_md *ctx, struct packet *p, str
 {
 	const struct control *control = settings();
 	const struct service *s = service_at(c->service);
+	__u32 sequence = is_spliced(c) && direction == INWARD ? quoted_delta(slot) : 0;
 
 	if (!control || !s)
 		return DROP_INTERNAL;
-	if (c->counter & TELLS && direction == OUTWARD)
-		stop_telling(ctx, p, c);
-	return translate(ctx, p, c, s, ERROR, slot, direction, control);
+	if (c->counter & (TELLS | PREFIXED) && direction == OUTWARD)
+		sequence = tell_of_error(p, ctx, slot);
+	return translate(ctx, p, c, s, ERROR, sequence, direction, control);
 }
 
 /* Less time to live, and what a tunnel puts around; 0 or a reason for a drop. A function of its own as `ask_kernel`. */
@@ -114,10 +115,12 @@ static always_inline int translate_all(struct xdp_md *ctx, struct packet *p, con
 {
 	int reason = translate(ctx, p, c, s, FLOW, 0, DIRECTION(entry), control);
 
-	if (reason || !(c->counter & (SPLICED | TELLS)))
+	if (reason || !(c->counter & (SPLICED | TELLS | PREFIXED)))
 		return reason;
 	if (is_spliced(c))
 		reason = shift(p, ctx, entry);
+	if (!reason && c->counter & PREFIXED)
+		return shift_prefixed(p, ctx, entry);
 	return reason ?: c->counter & TELLS ? tell(p, ctx, entry, mtu) : 0;
 }
 
@@ -151,6 +154,8 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	if (direction == INWARD && s->forward == TUNNEL) {
 		outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 		route.mtu = through_tunnel(c->backend, route.mtu, tick);
+	} else if (direction == INWARD && (c->counter & (TELLS | PREFIXED)) == (TELLS | PREFIXED) && kind == FLOW) {
+		outer = address_bytes(ADDRESS_PROXY_V2, p->ipv6);
 	}
 	TRACE(mtu, route.mtu ? route.mtu - outer : 0);
 	TRACE(ifindex, route.ifindex);
@@ -229,7 +234,7 @@ static always_inline __u32 copy_of(__u32 entry)
 	t->entry = entry;
 	t->live = c->live;
 	t->copy = *c;
-	splice = is_spliced(c) ? record_of_splice(SLOT(entry)) : 0;
+	splice = c->counter & (SPLICED | PREFIXED) ? record_of_splice(SLOT(entry)) : 0;
 	if (splice)
 		t->splice = *splice;
 	return COPY_IN_SET | (__u32)DIRECTION(entry) << 31;

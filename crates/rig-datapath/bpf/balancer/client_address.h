@@ -5,6 +5,8 @@
  * that completes the handshake, or with TCP Fast Open the SYN. So all of a client's segments have it, the repeated ones too, until the
  * backend sends one other than its SYN-ACK, which it does behind that one. Where there is no room for it the segment goes without, and is counted.
  *
+ * Or it is told by the header of the PROXY protocol before the first byte of the stream, by which sequence numbers differ from there on.
+ *
  * The client is told that segments may be so much smaller, by the MSS of the backend's SYN-ACK (RFC 9293, 3.7.1).
  */
 #ifndef BALANCER_CLIENT_ADDRESS_H
@@ -23,8 +25,8 @@
 #define OPTION_VOID 253
 /* Four options that say nothing. */
 #define ALL_NOPS 0x01010101
-/* Words of 4 bytes behind the first 2, of which no headers in front of TCP's options have more. */
-#define MOST_WORDS 19
+/* Words of 4 bytes behind the first 2, of which no headers have more. */
+#define MOST_WORDS 29
 
 struct moving {
 	struct xdp_md *ctx;
@@ -46,7 +48,7 @@ static long move_word(__u32 i, struct moving *m)
 /* Makes room of `by` bytes behind the first ones of the frame, `headers` of them; 0 or a reason for a drop. */
 static always_inline int make_gap(struct xdp_md *ctx, __u32 headers, __u32 by)
 {
-	/* For the verifier: at most 20. */
+	/* For the verifier: at most 52. */
 	struct moving m = { .ctx = ctx, .by = by & 63 };
 	__u16 *first, *old;
 
@@ -64,8 +66,8 @@ static always_inline int make_gap(struct xdp_md *ctx, __u32 headers, __u32 by)
 struct editing {
 	struct xdp_md *ctx;
 	__u32 at, end, l4;
-	/* By how much the MSS is lowered; 0: not. */
-	__u32 lower;
+	/* By how much the MSS is lowered; 0: not. And a kind that is made void. */
+	__u32 lower, also;
 	/* What the checksum changes by. */
 	__u32 change;
 };
@@ -90,7 +92,7 @@ static long edit_option(__u32 i, struct editing *e)
 		return 1;
 	e->at = next;
 	kind = option[0];
-	if (kind == OPTION_TOA && (void *)(option + 2) <= end) {
+	if ((kind == OPTION_TOA || kind == e->also) && (void *)(option + 2) <= end) {
 		/* Two bytes as they stand in memory, of which the first changes. */
 		__u16 word = *(__u16 *)option;
 
@@ -110,9 +112,9 @@ static long edit_option(__u32 i, struct editing *e)
  * Takes the option for the client's address out of what the client has said itself, and lowers an MSS. What the checksum changes by; -1
  * where the header is none.
  */
-OF_PACKET(__s64, edit_options, (struct xdp_md *ctx, __u32 lower), (ctx, lower))
+OF_PACKET(__s64, edit_options, (struct xdp_md *ctx, __u32 lower, __u32 also), (ctx, lower, also))
 {
-	struct editing e = { .ctx = ctx, .lower = lower };
+	struct editing e = { .ctx = ctx, .lower = lower, .also = also };
 	struct tcphdr *tcp;
 
 	if (!p)
@@ -250,13 +252,24 @@ static always_inline int add_option(struct xdp_md *ctx, struct packet *p, const 
 	return set_length(ctx, p, bytes + by);
 }
 
+/* Edits options, and the checksum with them; 0 or a reason for a drop. */
+static always_inline int edit(struct xdp_md *ctx, struct packet *p, __u32 lower, __u32 also)
+{
+	__s64 change = edit_options(p, ctx, lower, also);
+	struct tcphdr *tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+
+	if (change < 0 || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	if (!p->partial)
+		tcp->check = updated(tcp->check, fold(change));
+	return 0;
+}
+
 /* A segment of a connection whose backend has not shown yet that it knows the client; 0 or a reason for a drop. */
 OF_PACKET(int, tell, (struct xdp_md *ctx, __u32 entry, __u32 mtu), (ctx, entry, mtu))
 {
 	struct connection *c = connection_at(SLOT(entry));
-	struct tcphdr *tcp;
 	__u32 flags;
-	__s64 change;
 
 	if (!p || !c)
 		return DROP_INTERNAL;
@@ -269,25 +282,163 @@ OF_PACKET(int, tell, (struct xdp_md *ctx, __u32 entry, __u32 mtu), (ctx, entry, 
 			*(volatile __u16 *)&c->counter = c->counter & ~TELLS;
 		return 0;
 	}
-	change = edit_options(p, ctx, DIRECTION(entry) == OUTWARD ? address_bytes(ADDRESS_TOA, p->ipv6) : 0);
-	tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
-	if (change < 0 || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
-		return DROP_INTERNAL;
-	if (!p->partial)
-		tcp->check = updated(tcp->check, fold(change));
-	return DIRECTION(entry) == OUTWARD ? 0 : add_option(ctx, p, c, mtu);
+	if (DIRECTION(entry) == OUTWARD)
+		return edit(ctx, p, address_bytes(ADDRESS_TOA, p->ipv6), OPTION_TOA);
+	return edit(ctx, p, 0, OPTION_TOA) ?: add_option(ctx, p, c, mtu);
 }
 
 /*
- * An error says that a packet was too big for a router behind here, which is as large as the client was told it may be without what was added: it
- * is not added any more. The backend was told by smaller ones.
+ * The PROXY protocol's header, version 2 (HAProxy's proxy-protocol.txt, 2.2): signature, version 2 and the command PROXY, family and TCP, how many
+ * bytes follow; the client's address and the service's, and their ports. What the checksum changes by, or -1.
  */
-static always_inline void stop_telling(struct xdp_md *ctx, const struct packet *p, struct connection *c)
+static always_inline __s64 write_prefix(struct xdp_md *ctx, __u32 at, int ipv6, const struct connection *c, const struct service *s)
 {
-	struct icmp_header *icmp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+	__u32 *prefix = (void *)(long)ctx->data + (at & OPTION_MASK), ports = c->client_port;
+	void *end = (void *)(long)ctx->data_end;
 
-	if ((void *)(icmp + 1) <= (void *)(long)ctx->data_end && mtu_of_message(p, icmp))
-		*(volatile __u16 *)&c->counter = c->counter & ~TELLS;
+	if ((void *)(prefix + 7) > end)
+		return -1;
+	ports |= (__u32)s->port << 16;
+	prefix[0] = bpf_htonl(0x0d0a0d0a);
+	prefix[1] = bpf_htonl(0x000d0a51);
+	prefix[2] = bpf_htonl(0x5549540a);
+	prefix[3] = bpf_htonl(ipv6 ? 0x21210024 : 0x2111000c);
+	if (!ipv6) {
+		prefix[4] = v4_of(&c->client);
+		prefix[5] = v4_of(&s->address);
+		prefix[6] = ports;
+		return SUM_BYTES(prefix, 28);
+	}
+	if ((void *)(prefix + 13) > end)
+		return -1;
+	get_v6((void *)(prefix + 4), &c->client);
+	get_v6((void *)(prefix + 8), &s->address);
+	prefix[12] = ports;
+	return SUM_BYTES(prefix, 52);
+}
+
+/* Puts the prefix before the payload of a segment with the client's first number; 0 or a reason for a drop. */
+static __noinline int add_prefix(struct xdp_md *ctx, struct packet *p, const struct connection *c)
+{
+	__u32 l4 = p->l4 & L4_MASK, by = address_bytes(ADDRESS_PROXY_V2, p->ipv6), bytes = p->l3_length - (p->l4 - p->l3), header;
+	struct tcphdr *tcp = (void *)(long)ctx->data + l4;
+	const struct service *s = service_at(c->service);
+	__s64 change;
+
+	if (!s || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	header = tcp->doff * 4;
+	/* The backend takes no such one. */
+	if (header < sizeof(*tcp) || header > bytes)
+		return 0;
+	if (make_gap(ctx, l4 + header, by))
+		return DROP_INTERNAL;
+	change = write_prefix(ctx, l4 + header, p->ipv6, c, s);
+	tcp = (void *)(long)ctx->data + l4;
+	if (change < 0 || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	/* The pseudo header's length. */
+	change += (__u16)~bpf_htons(bytes) + (__u64)bpf_htons(bytes + by);
+	if (tcp->urg) {
+		__u16 before = tcp->urg_ptr;
+		__u32 urgent = bpf_ntohs(before) + by;
+
+		tcp->urg_ptr = bpf_htons(urgent > 0xffff ? 0xffff : urgent);
+		change += (__u16)~before + (__u64)tcp->urg_ptr;
+	}
+	tcp->check = updated(tcp->check, fold(change));
+	p->l3_length += by;
+	return set_length(ctx, p, bytes + by);
+}
+
+/*
+ * A segment of a connection with a prefix before what the client sends. Until the backend has acknowledged all of that, each segment with the
+ * client's first number has it, also one without data: who waits for the backend to speak lets it know, too. All others have numbers that are
+ * so much larger for the backend. 0 or a reason for a drop.
+ */
+OF_PACKET(int, shift_prefixed, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
+{
+	struct connection *c = connection_at(SLOT(entry));
+	const struct splice *splice = splice_at(SLOT(entry));
+	struct shifting s = { .ctx = ctx };
+	struct tcphdr *tcp;
+	__u32 by, behind, flags;
+
+	if (!p || !c || !splice)
+		return DROP_INTERNAL;
+	by = address_bytes(ADDRESS_PROXY_V2, p->ipv6);
+	flags = p->tcp_flags;
+	/* Data of a SYN would be before it: a backend takes none without the option of TCP Fast Open, and the client sends them again. */
+	if (flags & TCP_SYN)
+		return edit(ctx, p, DIRECTION(entry) == OUTWARD ? by : 0, OPTION_FAST_OPEN);
+	s.l4 = p->l4 & L4_MASK;
+	tcp = (void *)(long)ctx->data + s.l4;
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	if (DIRECTION(entry) == INWARD) {
+		if (c->counter & TELLS && bpf_ntohl(tcp->seq) == splice->isn + 1)
+			return flags & TCP_RST ? 0 : add_prefix(ctx, p, c);
+		add_to(&s, &tcp->seq, 0, by);
+	} else {
+		if (!(flags & TCP_ACK))
+			return 0;
+		behind = bpf_ntohl(tcp->ack_seq) - (splice->isn + 1);
+		if (c->counter & TELLS && behind < by) {
+			add_to(&s, &tcp->ack_seq, 0, -behind);
+		} else {
+			if (c->counter & TELLS && !(flags & TCP_RST) && !(behind >> 31))
+				*(volatile __u16 *)&c->counter = c->counter & ~TELLS;
+			add_to(&s, &tcp->ack_seq, 0, -by);
+		}
+		s.sack = -by;
+		s.at = s.l4 + sizeof(*tcp);
+		s.end = s.l4 + tcp->doff * 4;
+		LOOP(MOST_OPTIONS, MOST_OPTIONS, shift_option, &s);
+	}
+	if (p->partial)
+		return 0;
+	tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	tcp->check = updated(tcp->check, fold(s.change));
+	return 0;
+}
+
+/*
+ * An error on its way to a client about a segment that was made larger. What is too big for a router behind here is so also where the client was
+ * told how large it may be: an option is not added any more, which smaller segments have told; of a prefix the client is told that so
+ * much less fits. What to add to the sequence number that is quoted.
+ */
+OF_PACKET(__u32, tell_of_error, (struct xdp_md *ctx, __u32 slot), (ctx, slot))
+{
+	struct connection *c = connection_at(slot);
+	const struct splice *splice = c && c->counter & PREFIXED ? splice_at(slot) : 0;
+	struct icmp_header *icmp;
+	__u32 mtu, by;
+	__be32 *number;
+
+	if (!p || !c)
+		return 0;
+	icmp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+	if ((void *)(icmp + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	mtu = mtu_of_message(p, icmp);
+	if (!splice) {
+		if (mtu)
+			*(volatile __u16 *)&c->counter = c->counter & ~TELLS;
+		return 0;
+	}
+	by = address_bytes(ADDRESS_PROXY_V2, p->ipv6);
+	if (mtu && c->counter & TELLS) {
+		__u32 before = icmp->rest;
+
+		icmp->rest = bpf_htonl(mtu - by);
+		icmp->checksum = updated(icmp->checksum, fold((__u64)(__u32)~before + icmp->rest));
+	}
+	number = (void *)(icmp + 1) + outer_length(p) + sizeof(struct ports);
+	if ((void *)(number + 1) > (void *)(long)ctx->data_end || bpf_ntohl(*number) - splice->isn <= 1)
+		return 0;
+	return -by;
 }
 
 #endif

@@ -64,7 +64,7 @@ enum reuse { RESCHEDULE = 0, KEEP = 1 };
 enum syn_proxy { PROXY_OFF = 0, PROXY_AUTO = 1, PROXY_ALWAYS = 2 };
 
 /* How a backend that sees local addresses is told of its clients' (client_address.h). */
-enum client_address { ADDRESS_HIDDEN = 0, ADDRESS_TOA = 1 };
+enum client_address { ADDRESS_HIDDEN = 0, ADDRESS_TOA = 1, ADDRESS_PROXY_V2 = 2 };
 
 /* Numbers are part of what is kept across restarts: never reuse one. */
 enum state {
@@ -103,7 +103,7 @@ struct connection {
 	__u16 service;
 	__u16 local;
 	__u16 backend;
-	/* The counter that has it, below SPLICED, COUNTED, OPENING and TELLS. */
+	/* The counter that has it, below SPLICED and the others. */
 	__u16 counter;
 	/* One's-complement sums of what translation adds inward, over addresses and ports, and over addresses. */
 	__u16 delta;
@@ -129,11 +129,13 @@ _Static_assert(sizeof(struct connection) == 64, "a connection is one cache line"
 #define OPENING 0x2000
 /* Its backend has not shown yet that it has been told the client's address. */
 #define TELLS 0x0800
-#define COUNTER_MASK 0x07ff
+/* A header of the PROXY protocol is before what its client sends, by which numbers differ; `splices` has the client's first one. */
+#define PREFIXED 0x0400
+#define COUNTER_MASK 0x03ff
 
 /*
- * What a connection has beside its record where the SYN proxy has opened it, in an array that there is only where a service has had
- * such connections: most balancers do without.
+ * What a connection has beside its record where the SYN proxy has opened it, or where it is PREFIXED, in an array that there is only where
+ * a service has had such connections: most balancers do without.
  */
 struct splice {
 	/*

@@ -156,6 +156,8 @@ pub enum ClientAddress {
     Off,
     /// By an option of TCP, see bpf/balancer/client_address.h.
     Toa,
+    /// By the PROXY protocol's header, version 2, before the first byte that the client sends.
+    ProxyV2,
 }
 
 impl ClientAddress {
@@ -163,6 +165,7 @@ impl ClientAddress {
         match self {
             Self::Off => client_address::HIDDEN,
             Self::Toa => client_address::TOA,
+            Self::ProxyV2 => client_address::PROXY_V2,
         }
     }
 }

@@ -80,6 +80,7 @@ pub(crate) mod syn_proxy {
 pub(crate) mod client_address {
     pub(crate) const HIDDEN: u8 = 0;
     pub(crate) const TOA: u8 = 1;
+    pub(crate) const PROXY_V2: u8 = 2;
 }
 
 /// Values of `scheduler`.
@@ -123,6 +124,8 @@ pub(crate) const MAX_WORKERS: usize = 128;
 
 /// In `Connection::counter`: the SYN proxy has opened it.
 pub(crate) const SPLICED: u16 = 0x8000;
+/// The same: the PROXY protocol's header is before what its client sends.
+pub(crate) const PREFIXED: u16 = 0x0400;
 pub(crate) const STATES: usize = 10;
 /// Of cookies, whose keys there are.
 pub(crate) const EPOCHS: usize = 4;

@@ -111,6 +111,8 @@ struct Connection {
     counted: bool,
     /// Its backend has not shown yet that it knows the client's address.
     tells: bool,
+    /// The client's first number, where a header of the PROXY protocol is before what it sends.
+    prefixed: Option<u32>,
 }
 
 /// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
@@ -577,10 +579,12 @@ impl Model {
         let auto = matches!(self.services[service.0].service.syn_proxy, SynProxy::Auto { .. });
         let opens = packet.tuple.protocol == TCP && (begins_by_syn || splice.is_some());
         let tells = opens && self.services[service.0].service.client_address != ClientAddress::Off;
+        let is_prefixed = tells && self.services[service.0].service.client_address == ClientAddress::ProxyV2;
+        let prefixed = is_prefixed.then(|| Self::first_number(packet, frame, splice));
         let counted = auto && splice.is_none() && state == State::SynReceived;
         let client_route = None;
         let mut connection =
-            Connection { client, service, backend, local, state, before, seen: tick, client_route, splice, counted, tells };
+            Connection { client, service, backend, local, state, before, seen: tick, client_route, splice, counted, tells, prefixed };
         match self.services[service.0].service.forward.clone() {
             ForwardingMethod::Route => {}
             ForwardingMethod::Tunnel { local } => {
@@ -663,7 +667,10 @@ impl Model {
             Direction::Inward => (self.routes)(backend.ip())?,
             Direction::Outward => client_route.ok_or(Drop::NoRoute)?,
         };
+        let is_flow = matches!(packet.kind, Kind::Flow { .. });
+        let prefix = self.room_for_prefix(at, packet).filter(|_| is_flow && direction == Direction::Inward);
         let outer = match (tunnel, packet.is_ipv6()) {
+            (false, _) if prefix.is_some() => prefix.unwrap_or(0),
             (false, _) => 0,
             (true, false) => 20,
             (true, true) => 40,

@@ -24,7 +24,7 @@ pub(super) struct Splice {
     number: u32,
     open: bool,
     timestamp: u32,
-    isn: u32,
+    pub(super) isn: u32,
     /// Whether windows are scaled, the backend's scale, and how far the client's are shifted.
     scales: Option<(u8, u8)>,
 }
@@ -39,7 +39,7 @@ struct Options {
 }
 
 /// The options of a header, each with its place in it: as many as the SYN proxy looks at.
-fn each(l4: &[u8]) -> Vec<(usize, Vec<u8>)> {
+pub(super) fn each(l4: &[u8]) -> Vec<(usize, Vec<u8>)> {
     first(l4, OPTIONS)
 }
 
@@ -62,7 +62,7 @@ pub(super) fn first(l4: &[u8], most: usize) -> Vec<(usize, Vec<u8>)> {
     all
 }
 
-fn long(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn long(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
@@ -187,7 +187,7 @@ pub(super) fn edit(bytes: &mut [u8], at: usize, change: impl FnOnce(&mut [u8])) 
     bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
-fn add(bytes: &mut [u8], at: usize, what: u32) {
+pub(super) fn add(bytes: &mut [u8], at: usize, what: u32) {
     let sum = long(bytes, at).wrapping_add(what);
     bytes[at..at + 4].copy_from_slice(&sum.to_be_bytes());
 }

@@ -191,6 +191,126 @@ fn the_syn_proxys_segments_have_it() {
     }
 }
 
+const CLIENT_FIRST: u32 = 7001;
+
+fn proxy_v2(syn_proxy: SynProxy) -> Option<Lab> {
+    lab(ClientAddress::ProxyV2, syn_proxy)
+}
+
+/// As proxy-protocol.txt has it.
+fn prefix(ipv6: bool) -> Vec<u8> {
+    let signature = [0x0d, 0x0a, 0x0d, 0x0a, 0x00, 0x0d, 0x0a, 0x51, 0x55, 0x49, 0x54, 0x0a];
+    if ipv6 {
+        let six = |host: u8| [&[0xfd_u8][..], &[0; 14], &[host]].concat();
+        // fd00::200 has two bytes of its own.
+        let service = [&[0xfd_u8][..], &[0; 13], &[2, 0]].concat();
+        return [&signature[..], &[0x21, 0x21, 0, 36], &six(0x50), &service, &[0x13, 0x88, 0, 80]].concat();
+    }
+    [&signature[..], &[0x21, 0x11, 0, 12, 10, 0, 0, 50, 10, 0, 0, 200, 0x13, 0x88, 0, 80]].concat()
+}
+
+#[test]
+fn a_prefix_is_before_the_first_byte() {
+    for (client, service, backend, ipv6) in
+        [(CLIENT, SERVICE, BACKEND, false), (CLIENT_V6, SERVICE_V6, BACKEND_V6, true)]
+    {
+        let Some(lab) = proxy_v2(SynProxy::Off) else { return };
+        let (prefix, by) = (prefix(ipv6), if ipv6 { 52_u32 } else { 28 });
+        assert_eq!(prefix.len(), by as usize);
+        let said = |flags, sequence, payload: &[u8]| Segment {
+            sequence,
+            source: client.parse().unwrap(),
+            destination: service.parse().unwrap(),
+            payload: payload.to_vec(),
+            ..from_client(flags, &TIMES)
+        };
+        // A cookie of TCP Fast Open would let data through before it.
+        let (fast, void) = ([34, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1], [253, 10, 1, 2, 3, 4, 5, 6, 7, 8, 1, 1]);
+        let syn = Segment { options: [&OFFER[..], &fast].concat(), ..said(SYN, CLIENT_FIRST - 1, b"") };
+        let local = forwarded(&lab, &syn, backend, &[&OFFER, &void]).source.to_string();
+        let is_forwarded = |said: &Segment, sequence, payload: &[&[u8]]| {
+            let seen = Segment::of(&lab.sent(&said.bytes()));
+            let expected = Segment { sequence, payload: payload.concat(), ..to_backend(said, &seen, backend, &[&TIMES]) };
+            assert_eq!(seen, expected);
+        };
+        let answer = |flags, acknowledged, options: &[u8]| Segment {
+            sequence: 900,
+            acknowledged,
+            options: options.to_vec(),
+            ..segment(backend, &local, flags)
+        };
+        let seen = Segment::of(&lab.sent(&answer(SYN | ACK, CLIENT_FIRST, &[2, 4, 5, 0xb4]).bytes()));
+        let mss = (1460 - by as u16).to_be_bytes();
+        assert_eq!((seen.acknowledged, &seen.options[..]), (CLIENT_FIRST, &[2, 4, mss[0], mss[1]][..]));
+        // A backend that speaks first is told by the acknowledgment; what was lost comes again with the same bytes.
+        for _ in 0..2 {
+            is_forwarded(&said(ACK, CLIENT_FIRST, b""), CLIENT_FIRST, &[&prefix]);
+            is_forwarded(&said(ACK, CLIENT_FIRST, b"GET /"), CLIENT_FIRST, &[&prefix, b"GET /"]);
+            is_forwarded(&said(ACK, CLIENT_FIRST, b"G"), CLIENT_FIRST, &[&prefix, b"G"]);
+        }
+        // What is behind the first is so much further, also where it comes before it.
+        is_forwarded(&said(ACK, CLIENT_FIRST + 5, b"index"), CLIENT_FIRST + 5 + by, &[b"index"]);
+        // A reset says nothing.
+        is_forwarded(&said(RST, CLIENT_FIRST, b""), CLIENT_FIRST, &[]);
+        let acknowledged = |said: &Segment| {
+            let seen = Segment::of(&lab.sent(&said.bytes()));
+            assert_eq!((seen.source, seen.sequence), (service.parse().unwrap(), 900));
+            (seen.acknowledged, seen.options)
+        };
+        // Of a part of it the client has heard nothing.
+        assert_eq!(acknowledged(&answer(ACK, CLIENT_FIRST + 11, &TIMES)), (CLIENT_FIRST, TIMES.to_vec()));
+        is_forwarded(&said(ACK, CLIENT_FIRST, b"G"), CLIENT_FIRST, &[&prefix, b"G"]);
+        let block = |from: u32| [&[1, 1, 5, 10][..], &from.to_be_bytes(), &(from + 5).to_be_bytes()].concat();
+        let seen = acknowledged(&answer(ACK, CLIENT_FIRST + by, &block(CLIENT_FIRST + by + 5)));
+        assert_eq!(seen, (CLIENT_FIRST, block(CLIENT_FIRST + 5)));
+        // All of it is there: the first byte of the client's is like the others.
+        is_forwarded(&said(ACK, CLIENT_FIRST, b"GET /"), CLIENT_FIRST + by, &[b"GET /"]);
+        assert_eq!(acknowledged(&answer(ACK, CLIENT_FIRST + by + 10, &[])), (CLIENT_FIRST + 10, vec![]));
+        is_forwarded(&said(RST, CLIENT_FIRST + 10, b""), CLIENT_FIRST + 10 + by, &[]);
+        assert_eq!(lab.drops(), []);
+    }
+}
+
+#[test]
+fn a_client_is_told_what_fits_beside_the_prefix() {
+    let Some(lab) = proxy_v2(SynProxy::Off) else { return };
+    let syn = forwarded(&lab, &Segment { sequence: CLIENT_FIRST - 1, ..from_client(SYN, &OFFER) }, BACKEND, &[&OFFER]);
+    let of = |length: usize| Segment { sequence: CLIENT_FIRST, payload: vec![7; length], ..from_client(ACK, &[]) };
+    let seen = Segment::of(&lab.sent(&of(1460 - 28).bytes()));
+    assert_eq!(seen.payload.len(), 1460);
+    let told = lab.send(&of(1460 - 27).bytes());
+    assert_eq!((told.frame[34..36].to_vec(), told.frame[40..42].to_vec()), (vec![3, 4], 1472_u16.to_be_bytes().to_vec()));
+    assert_eq!(lab.drops(), [(Drop::TooBigTold, 1)]);
+    // And by a router behind: with a number that the client knows, and so much less.
+    let about = Segment { sequence: CLIENT_FIRST + 28 + 1000, ..segment(&syn.source.to_string(), BACKEND, ACK) };
+    let error = icmp_error("10.0.0.99", LOCAL, 3, 4, 1400, &about.bytes()[14..], 40);
+    let seen = lab.sent(&error);
+    assert_eq!((&seen[40..42], &seen[66..70]), (&1372_u16.to_be_bytes()[..], &(CLIENT_FIRST + 1000).to_be_bytes()[..]));
+    assert_eq!((rig_wire::checksum::of(&seen[34..]), rig_wire::checksum::of(&seen[42..62])), (0, 0));
+}
+
+#[test]
+fn a_prefix_is_behind_the_syn_proxy_too() {
+    let Some(lab) = proxy_v2(SynProxy::Always) else { return };
+    let syn = Segment { sequence: CLIENT_FIRST - 1, ..from_client(SYN, &OFFER) };
+    let answer = Segment::of(&lab.sent(&syn.bytes()));
+    assert_eq!(answer.options[..4], [&[2, 4][..], &1432_u16.to_be_bytes()].concat());
+    let ack = Segment { sequence: CLIENT_FIRST, acknowledged: answer.sequence.wrapping_add(1), ..from_client(ACK, &[]) };
+    let begun = Segment::of(&lab.sent(&ack.bytes()));
+    assert_eq!((begun.flags, begun.sequence, begun.payload.len()), (SYN, CLIENT_FIRST - 1, 0));
+    let local = begun.source.to_string();
+    let accepted = Segment { sequence: 100, acknowledged: CLIENT_FIRST, ..segment(BACKEND, &local, SYN | ACK) };
+    let opened = Segment::of(&lab.sent(&accepted.bytes()));
+    assert_eq!((&opened.payload[..], opened.acknowledged), (&[0][..], CLIENT_FIRST));
+    let seen = Segment::of(&lab.sent(&ack.bytes()));
+    assert_eq!((seen.sequence, seen.acknowledged, seen.payload), (CLIENT_FIRST, 101, prefix(false)));
+    let says = Segment { sequence: 101, acknowledged: CLIENT_FIRST + 28, ..segment(BACKEND, &local, ACK) };
+    let seen = Segment::of(&lab.sent(&says.bytes()));
+    assert_eq!((seen.sequence, seen.acknowledged), (answer.sequence.wrapping_add(1), CLIENT_FIRST));
+    let seen = Segment::of(&lab.sent(&Segment { payload: b"EHLO".to_vec(), ..ack }.bytes()));
+    assert_eq!((seen.sequence, seen.acknowledged, &seen.payload[..]), (CLIENT_FIRST + 28, 101, &b"EHLO"[..]));
+}
+
 /// What fits the path without it is not made to exceed it again and again.
 #[test]
 fn it_ends_where_a_router_says_that_a_packet_was_too_big() {

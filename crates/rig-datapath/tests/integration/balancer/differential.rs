@@ -11,7 +11,7 @@ use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use rig_datapath::balancer::model::{Model, Route};
 use rig_datapath::balancer::{
     AccessLists, Backend, ClientAddress, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Pass, Policy, PortReuse,
-    Protocol, Scheduler, Service, SynProxy, UnhandledPolicy,
+    Protocol, Scheduler, Service, Sizes, SynProxy, UnhandledPolicy,
 };
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -131,14 +131,14 @@ fn payload() -> impl Strategy<Value = u16> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        16 => (0_u8..4, 0_u8..12, 0_u8..14, flags(), payload(), spoil()).prop_map(
+        16 => (0_u8..4, 0_u8..12, 0_u8..16, flags(), payload(), spoil()).prop_map(
             |(client, port, service, flags, payload, spoil)| Step::In { client, port, service, flags, payload, spoil }
         ),
         10 => (any::<u16>(), flags(), payload(), spoil())
             .prop_map(|(connection, flags, payload, spoil)| Step::Out { connection, flags, payload, spoil }),
         3 => (any::<u16>(), any::<bool>(), prop_oneof![Just(3_u8), Just(11), Just(8), Just(1), Just(2)], 20_u8..80)
             .prop_map(|(connection, outward, kind, quoted)| Step::Error { connection, outward, kind, quoted }),
-        10 => (0_u8..4, 0_u8..12, 0_u8..3, any::<u8>())
+        12 => (0_u8..4, 0_u8..12, 0_u8..5, any::<u8>())
             .prop_map(|(client, port, service, options)| Step::Open { client, port, service, options }),
         12 => (any::<u8>(), any::<bool>(), 0_u8..16, any::<u8>(), flags()).prop_map(
             |(nth, probe, wrong, options, flags)| Step::Acknowledge { nth, probe, wrong, options, flags }
@@ -169,6 +169,10 @@ fn always(service: Service) -> Service {
 
 fn toa(service: Service) -> Service {
     Service { client_address: ClientAddress::Toa, ..service }
+}
+
+fn proxy_v2(service: Service) -> Service {
+    Service { client_address: ClientAddress::ProxyV2, ..service }
 }
 
 fn keep(service: Service) -> Service {
@@ -211,6 +215,8 @@ fn everything() -> Vec<Service> {
             syn_proxy: SynProxy::Auto { from: NonZeroU32::new(2).unwrap() },
             ..keep(service("10.0.0.209:80", full_nat(&["10.0.0.104"]), &v4))
         },
+        always(proxy_v2(service("[fd00::209]:80", full_nat(&["fd00::101"]), &[backend("[fd00::12]:8080", 1)]))),
+        proxy_v2(service("10.0.0.210:80", full_nat(&["10.0.0.105"]), &v4)),
         // A backend in common with the other one, and an address of this machine's.
         service("10.0.0.1:80", ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)]),
     ]
@@ -235,7 +241,7 @@ fn configs() -> Vec<Config> {
     listed[1].access = lists(&[], &["10.0.0.62/32"]);
     listed[2].access = lists(&["fd00::/32"], &["fd00::60/127", "::/0"]);
     listed[9].access = lists(&["10.0.0.56/29"], &["10.0.0.61/32"]);
-    listed[12].access = lists(&["0.0.0.0/0"], &[]);
+    listed[14].access = lists(&["0.0.0.0/0"], &[]);
     let pass = Policy { fragments: UnhandledPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
     // Two in a tick.
     let few = Policy { strays: NonZeroU32::new(14), ..Policy::default() };
@@ -336,12 +342,14 @@ impl ProgramAndModel<'_> {
                     (known.map_or(Protocol::Tcp, |(protocol, _)| *protocol), service, client)
                 };
                 let l4 = if protocol == Protocol::Tcp { L4::Tcp(ACK) } else { L4::Udp };
-                let about = Frame::new(l4, source, destination).payload(b"quoted").packet();
+                let about = Frame::new(l4, source, destination).payload(b"quoted");
+                let about = Frame { sequence: about.sequence + u32::from(quoted % 4), ..about }.packet();
                 let from = if source.is_ipv6() { "fd00::99" } else { "10.0.0.99" };
                 self.packet(&icmp_error(from, &source.ip().to_string(), kind, 4, 1400, &about, quoted.into()))
             }
             Step::Open { client: number, port, service, options } => {
-                let service = ["10.0.0.208:80", "[fd00::208]:80", "10.0.0.209:80"][usize::from(service)];
+                let all = ["10.0.0.208:80", "[fd00::208]:80", "10.0.0.209:80", "[fd00::209]:80", "10.0.0.210:80"];
+                let service = all[usize::from(service)];
                 let address: SocketAddr = service.parse().unwrap();
                 let source = SocketAddr::new(client(number, address.is_ipv6()), 5000 + u16::from(port));
                 let segment = Segment { sequence: u32::from(options) << 25, ..segment_between(source, address, SYN) };
@@ -391,10 +399,16 @@ impl ProgramAndModel<'_> {
                     (true, Some((Protocol::Tcp, source, destination))) => (source, destination),
                     _ => return Ok(()),
                 };
+                // Near the client's first number where that matters.
+                let near = |far: u32| {
+                    let behind = [0, 1, 1, 2, 6, 28, 29, 30, 52, 53, 54, 1 << 31][usize::from(flags ^ options) % 12];
+                    self.model.first_number_of(nth).filter(|_| options % 8 > 0).map_or(far, |isn| isn.wrapping_add(behind))
+                };
                 let segment = Segment {
-                    acknowledged: 77,
-                    sequence: 0xffff_fff0,
+                    acknowledged: if outward { near(77) } else { 77 },
+                    sequence: if outward { 0xffff_fff0 } else { near(0xffff_fff0) },
                     window: 5000,
+                    payload: vec![options; usize::from(options) % 5],
                     ..segment_between(source, destination, flags)
                 };
                 self.packet(&Segment { options: some_options(options), ..segment }.bytes())
@@ -506,7 +520,8 @@ fn route_to(address: IpAddr, known: Route) -> Result<Route, Drop> {
 
 #[test]
 fn the_program_does_what_the_model_says() {
-    let Some(lab) = Lab::new(small(), &config(&[])) else { return };
+    let sizes = Sizes { services: 32, ..small() };
+    let Some(lab) = Lab::new(sizes, &config(&[])) else { return };
     stay_on_one_cpu();
     let route = Route { source: lab.near, destination: lab.far, mtu: MTU as usize };
     // 32 cases of up to 250 steps take some seconds.
