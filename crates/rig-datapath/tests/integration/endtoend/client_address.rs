@@ -1,7 +1,7 @@
 //! Programs of backends that nobody has changed see the client's address, and clients see nothing of how.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use ipnet::IpNet;
-use rig_datapath::balancer::{AddressReceiver, ClientAddress, Service, SynProxy, TransmitMethod};
+use rig_datapath::balancer::{AddressReceiver, ClientAddress, Drop, Service, SynProxy, TransmitMethod};
 use rig_skip::{Lack, skip};
 use rig_sys::netns::NetNs;
 use rig_sys::process;
 use tempfile::TempDir;
 
 use super::lab::{Lab, Plan, Random, TIMEOUT, client, server, until};
-use super::programs::{has_web, nginx, run_well};
+use super::programs::{has, has_web, nginx, run_well};
 use super::talk::again;
 use super::{LOCAL, V4, V6, backend, config, full_nat, sizes, tcp};
 
@@ -42,7 +42,7 @@ impl Cgroup {
     }
 }
 
-impl Drop for Cgroup {
+impl std::ops::Drop for Cgroup {
     fn drop(&mut self) {
         // Its processes have been killed, and are collected; the kernel may need a moment more.
         until("the end of the cgroup", || fs::remove_dir(&self.0).is_ok());
@@ -56,7 +56,7 @@ struct Web {
     _files: TempDir,
 }
 
-impl Drop for Web {
+impl std::ops::Drop for Web {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -192,35 +192,179 @@ fn who_is_no_balancer_is_not_believed() {
     assert_eq!((seen.told, seen.others), (0, 1));
 }
 
-/// Some MB each way at once, with segments as large as the link takes: none of them loses the option or the connection.
+/// One of twelve segments that client and server get is lost.
+fn disturb(lab: &Lab) {
+    let rules = "add table inet loss; add chain inet loss input { type filter hook input priority 0; }; \
+                 add rule inet loss input meta l4proto tcp numgen random mod 12 0 drop";
+    for ns in [&lab.wires.client, &lab.wires.servers[0]] {
+        run_well(ns, "nft", &[rules]);
+    }
+}
+
+/// What is behind `listen ... proxy_protocol` gets every connection's header at once, whatever is lost on the way.
+fn a_prefix_arrives(syn_proxy: SynProxy, disturbed: bool) {
+    if !has_web() || (disturbed && !has("nft", "-v", "nftables")) {
+        return;
+    }
+    let Some(mut lab) = told(ClientAddress::ProxyV2, syn_proxy) else { return };
+    let Some(cgroup) = Cgroup::create() else { return };
+    let web = Web::start(&lab.wires.servers[0], &cgroup, "proxy_protocol", "proxy_protocol");
+    if disturbed {
+        disturb(&lab);
+    }
+    let client = again(&lab.wires.client);
+    let mut expected = Vec::new();
+    lab.during(|| {
+        for (number, address) in (0..).zip([V4, V6]) {
+            for port in 21_000..21_000 + if disturbed { 20 } else { 4 } {
+                expected.push(fetch_from(&client, address, port + number * 100));
+            }
+        }
+    });
+    // What only looks whether it listens has written nothing down.
+    let saw = || web.saw().into_iter().filter(|line| line.ends_with(" 200")).collect::<Vec<_>>();
+    until("nginx's log", || saw().len() == expected.len());
+    assert_eq!(saw(), expected);
+    assert_eq!(lab.wires.damage(), []);
+}
+
 #[test]
-fn large_transfers_go_on() {
-    const LENGTH: usize = 6_000_001;
-    let Some(mut lab) = told(ClientAddress::Toa, SynProxy::Off) else { return };
+fn nginx_is_told_by_the_proxy_protocol() {
+    a_prefix_arrives(SynProxy::Off, false);
+}
+
+#[test]
+fn nginx_is_told_by_the_proxy_protocol_where_packets_are_lost() {
+    a_prefix_arrives(SynProxy::Off, true);
+}
+
+#[test]
+fn nginx_is_told_by_the_proxy_protocol_behind_the_syn_proxy() {
+    a_prefix_arrives(SynProxy::Always, false);
+}
+
+/// HAProxy in TCP mode waits for the header before it connects to a server that speaks first.
+#[test]
+fn haproxy_is_told_before_a_server_speaks() {
+    if !has("haproxy", "-v", "haproxy") {
+        return;
+    }
+    for syn_proxy in [SynProxy::Off, SynProxy::Always] {
+        let Some(mut lab) = told(ClientAddress::ProxyV2, syn_proxy) else { return };
+        let ns = &lab.wires.servers[0];
+        let behind = ns.run(|| TcpListener::bind("127.0.0.1:2525").unwrap()).unwrap();
+        let files = TempDir::new().unwrap();
+        let path = files.path().join("haproxy.cfg");
+        // What it says to the server is version 1 of the header, as text.
+        fs::write(
+            &path,
+            format!(
+                "defaults\n mode tcp\n timeout connect 30s\n timeout client 60s\n timeout server 60s\nlisten mail\n bind \
+                 0.0.0.0:{PORT} accept-proxy\n bind [::]:{PORT} v6only accept-proxy\n server one 127.0.0.1:2525 send-proxy\n"
+            ),
+        )
+        .unwrap();
+        let mut command = Command::new("haproxy");
+        command.arg("-db").arg("-f").arg(&path).stdin(Stdio::null());
+        process::in_namespace(&mut command, ns);
+        let mut child = process::die_with_parent(&mut command).spawn().unwrap();
+        let client = again(&lab.wires.client);
+        until("haproxy", || ns.run(|| TcpStream::connect(("127.0.0.1", PORT)).is_ok()).unwrap());
+        lab.during(|| {
+            for address in [V4, V6] {
+                let to = SocketAddr::new(address.parse().unwrap(), SERVICE);
+                thread::scope(|scope| {
+                    let mail = scope.spawn(|| {
+                        let (mut stream, _) = behind.accept().unwrap();
+                        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+                        let mut said = BufReader::new(stream.try_clone().unwrap());
+                        let mut line = String::new();
+                        said.read_line(&mut line).unwrap();
+                        stream.write_all(b"220 ready").unwrap();
+                        let mut heard = [0; 4];
+                        said.read_exact(&mut heard).unwrap();
+                        (line, heard)
+                    });
+                    let mut near = client.run(|| TcpStream::connect_timeout(&to, TIMEOUT).unwrap()).unwrap();
+                    near.set_read_timeout(Some(TIMEOUT)).unwrap();
+                    let mut greeting = [0; 9];
+                    near.read_exact(&mut greeting).unwrap();
+                    assert_eq!(&greeting, b"220 ready");
+                    near.write_all(b"EHLO").unwrap();
+                    let (line, heard) = mail.join().unwrap();
+                    let family = if to.is_ipv4() { "TCP4" } else { "TCP6" };
+                    let from = near.local_addr().unwrap();
+                    let expected = format!("PROXY {family} {} {} {} {SERVICE}\r\n", from.ip(), to.ip(), from.port());
+                    assert_eq!((line, &heard), (expected, b"EHLO"));
+                });
+            }
+        });
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(lab.wires.damage(), []);
+    }
+}
+
+/// Some MB each way at once, with segments as large as the link takes: none of them loses the option or the connection.
+fn transfers_go_on(client_address: ClientAddress, syn_proxy: SynProxy, disturbed: bool) {
+    let length = if disturbed { 300_001 } else { 6_000_001 };
+    let prefix = if client_address == ClientAddress::ProxyV2 { [28, 52] } else { [0; 2] };
+    let Some(mut lab) = told(client_address, syn_proxy) else { return };
+    if disturbed {
+        if !has("nft", "-v", "nftables") {
+            return;
+        }
+        disturb(&lab);
+    }
     let any: SocketAddr = ([0_u16; 8], PORT).into();
     let listener = lab.wires.servers[0].run(|| TcpListener::bind(any).unwrap()).unwrap();
     let client = again(&lab.wires.client);
-    for address in [V4, V6] {
+    for (address, prefix) in [V4, V6].into_iter().zip(prefix) {
         let to = SocketAddr::new(address.parse().unwrap(), SERVICE);
         lab.during(|| {
-            let data = Random::new(3).bytes(LENGTH);
+            let data = Random::new(3).bytes(length);
             thread::scope(|scope| {
                 let echo = scope.spawn(|| {
                     let (mut stream, _) = listener.accept().unwrap();
                     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-                    let mut all = vec![0; LENGTH];
+                    let mut header = vec![0; prefix];
+                    stream.read_exact(&mut header).unwrap();
+                    assert!(prefix == 0 || header.starts_with(b"\r\n\r\n\0\r\nQUIT\n\x21"), "{header:02x?}");
+                    let mut all = vec![0; length];
                     stream.read_exact(&mut all).unwrap();
                     stream.write_all(&all).unwrap();
                 });
                 let mut near = client.run(|| TcpStream::connect_timeout(&to, TIMEOUT).unwrap()).unwrap();
                 near.set_read_timeout(Some(TIMEOUT)).unwrap();
                 near.write_all(&data).unwrap();
-                let mut heard = vec![0; LENGTH];
+                let mut heard = vec![0; length];
                 near.read_exact(&mut heard).unwrap();
                 assert!(heard == data, "other bytes came back");
                 echo.join().unwrap();
             });
         });
     }
-    assert_eq!((lab.losses(), lab.wires.damage()), (vec![], vec![]));
+    let mut losses = lab.losses();
+    losses.retain(|(reason, _)| !matches!(reason, Drop::SynAnswered | Drop::ProxyWaits));
+    assert_eq!((losses, lab.wires.damage()), (vec![], vec![]));
+}
+
+#[test]
+fn large_transfers_go_on_with_an_option() {
+    transfers_go_on(ClientAddress::Toa, SynProxy::Off, false);
+}
+
+#[test]
+fn large_transfers_go_on_behind_a_prefix() {
+    transfers_go_on(ClientAddress::ProxyV2, SynProxy::Off, false);
+}
+
+#[test]
+fn large_transfers_go_on_behind_a_prefix_and_the_syn_proxy() {
+    transfers_go_on(ClientAddress::ProxyV2, SynProxy::Always, false);
+}
+
+#[test]
+fn transfers_go_on_behind_a_prefix_where_packets_are_lost() {
+    transfers_go_on(ClientAddress::ProxyV2, SynProxy::Off, true);
 }
