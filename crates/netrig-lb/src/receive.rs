@@ -48,8 +48,11 @@ pub fn execute(arguments: &ReceiveArgs) -> Result<Exit, Failure> {
         }
     };
     let (stop, stopped) = mpsc::channel();
-    // Nobody is told twice.
-    signal::on_stop_signal(move || drop(stop.send(()))).context("take signals").or_exit(Exit::Failed)?;
+    let end = move || {
+        // Who waits for it is there as long as this process.
+        let _ = stop.send(());
+    };
+    signal::on_stop_signal(end).context("take signals").or_exit(Exit::Failed)?;
     let receiver = AddressReceiver::attach(&cgroup, &arguments.from).or_exit(Exit::Lacking)?;
     let prefixes: Vec<String> = arguments.from.iter().map(ToString::to_string).collect();
     let begun = format!("ready: programs of {} see the clients that {} tell of\n", cgroup.display(), prefixes.join(", "));

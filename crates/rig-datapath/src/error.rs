@@ -53,7 +53,7 @@ pub enum Error {
     Size { what: &'static str, wanted: u32, least: u32, most: u32 },
     #[error("CPU {cpu} cannot be a worker: {reason}")]
     Worker { cpu: u32, reason: &'static str },
-    #[error("cannot put programs on {}, which has to be a directory of cgroup v2 (mount -t cgroup2) without others on it that bear none beside them", path.display())]
+    #[error("cannot put programs on {}, which has to be a directory of cgroup v2, without programs of others that bear none beside them", path.display())]
     Cgroup { path: std::path::PathBuf, source: libbpf_rs::Error },
     #[error("cannot draw a secret for the SYN proxy's cookies from /dev/urandom")]
     Secret { source: std::io::Error },

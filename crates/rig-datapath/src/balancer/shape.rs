@@ -124,6 +124,8 @@ pub(crate) const MAX_WORKERS: usize = 128;
 
 /// In `Connection::counter`: the SYN proxy has opened it.
 pub(crate) const SPLICED: u16 = 0x8000;
+/// The same: its backend has not shown yet that it knows the client's address.
+pub(crate) const TELLS: u16 = 0x0800;
 /// The same: the PROXY protocol's header is before what its client sends.
 pub(crate) const PREFIXED: u16 = 0x0400;
 pub(crate) const STATES: usize = 10;

@@ -6,6 +6,7 @@ mod health;
 mod ipvs;
 mod lab;
 mod next_hops;
+mod receive;
 mod reuse;
 mod run_directory;
 mod strays;
