@@ -42,8 +42,10 @@ pub fn execute(arguments: &ReceiveArgs) -> Result<Exit, Failure> {
     let cgroup = match &arguments.cgroup {
         Some(path) => path.clone(),
         None => {
-            let mounts = fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts").or_exit(Exit::Lacking)?;
-            let root = root_cgroup(&mounts).ok_or_else(|| anyhow!("no cgroup v2 is mounted: mount -t cgroup2 none PATH"));
+            let mounts =
+                fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts").or_exit(Exit::Lacking)?;
+            let root =
+                root_cgroup(&mounts).ok_or_else(|| anyhow!("no cgroup v2 is mounted: mount -t cgroup2 none PATH"));
             root.or_exit(Exit::Lacking)?.to_owned()
         }
     };
@@ -55,7 +57,8 @@ pub fn execute(arguments: &ReceiveArgs) -> Result<Exit, Failure> {
     signal::on_stop_signal(end).context("take signals").or_exit(Exit::Failed)?;
     let receiver = AddressReceiver::attach(&cgroup, &arguments.from).or_exit(Exit::Lacking)?;
     let prefixes: Vec<String> = arguments.from.iter().map(ToString::to_string).collect();
-    let begun = format!("ready: programs of {} see the clients that {} tell of\n", cgroup.display(), prefixes.join(", "));
+    let begun =
+        format!("ready: programs of {} see the clients that {} tell of\n", cgroup.display(), prefixes.join(", "));
     streams::print(&begun)?;
     // The sender lives in the thread of signals.
     let _ = stopped.recv();

@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use rig_datapath::balancer::stages::{self, Flows, ProcessingStage};
 use rig_datapath::balancer::{
-    AccessLists, Backend, ClientAddress, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service,
-    Sizes, SynProxy, Timeouts,
+    AccessLists, Backend, ClientAddress, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler,
+    Service, Sizes, SynProxy, Timeouts,
 };
 use rig_datapath::test_run::Verdict;
 use rig_sys::netlink::Netlink;

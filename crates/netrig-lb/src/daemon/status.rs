@@ -17,7 +17,9 @@ use crate::message::{
     BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, ForwardingMethod, Hop, NextHop, NextHopState, Protocol,
     RefusedPackets, Reply, ServiceEntry, ServiceKey, Status, TableStatus,
 };
-use crate::settings::{Service, client_address_name, expire_name, protocol, reuse_name, scheduler_name, syn_proxy_name};
+use crate::settings::{
+    Service, client_address_name, expire_name, protocol, reuse_name, scheduler_name, syn_proxy_name,
+};
 use crate::sync::Sync;
 
 /// Entries that are handed on at once.

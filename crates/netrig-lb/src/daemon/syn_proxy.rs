@@ -9,7 +9,7 @@ use rig_datapath::balancer::{BalancerHandle, ClientAddress, Drop, ServiceStatus}
 
 use super::counts::key_of;
 use crate::message::ServiceKey;
-use crate::settings::{Rules, client_address_name, ServiceText, SynProxy};
+use crate::settings::{Rules, ServiceText, SynProxy, client_address_name};
 
 /// It has ended when it has answered nobody for so long.
 const QUIET: Duration = Duration::from_secs(10);

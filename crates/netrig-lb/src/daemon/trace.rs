@@ -179,7 +179,9 @@ fn steps(traced: &Traced) -> Vec<String> {
     match traced.tells {
         ClientAddress::Off => {}
         ClientAddress::Toa => steps.push("which is told the client's address by the option of TCP \"toa\"".into()),
-        ClientAddress::ProxyV2 => steps.push("which is told the client's address by the PROXY protocol's header".into()),
+        ClientAddress::ProxyV2 => {
+            steps.push("which is told the client's address by the PROXY protocol's header".into())
+        }
     }
     if let Some(interface) = traced.interface {
         let name = interface_name(interface).unwrap_or_else(|| format!("interface {interface}"));

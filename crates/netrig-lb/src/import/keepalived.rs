@@ -277,7 +277,10 @@ fn service(
                 "v2" => reading.service.client_address = ClientAddress::ProxyV2,
                 "disable" => {}
                 other => {
-                    imported.note(place, format_args!("proxy_protocol {other}: version 2 alone, made here; leave it out or say v2"));
+                    imported.note(
+                        place,
+                        format_args!("proxy_protocol {other}: version 2 alone, made here; leave it out or say v2"),
+                    );
                 }
             },
             "expire_quiescent_conn" => reading.service.expire = ExpiryPolicy::Quiescent,

@@ -9,11 +9,11 @@
 mod access;
 mod changes;
 mod check;
+mod client_address;
 mod file;
 mod ranges;
 mod read;
 mod rules;
-mod client_address;
 mod syn_proxy;
 mod sync;
 #[cfg(test)]
@@ -29,12 +29,12 @@ use rig_sys::cpu::CpuSet;
 
 pub use access::{Access, PrefixChange, PrefixFile, PrefixFileError, PrefixList, parse_prefix};
 pub use changes::changes;
+pub use client_address::{CLIENT_ADDRESSES, client_address, client_address_name};
 pub(crate) use ranges::Addresses;
 pub use rules::{
     Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, REUSES, Rules, SCHEDULERS, Service, ServiceText,
     expire_name, forward_name, protocol, reuse_name, scheduler_name,
 };
-pub use client_address::{CLIENT_ADDRESSES, client_address, client_address_name};
 pub use syn_proxy::{DPVS, SYN_PROXIES, SynProxy, read_key, read_secret, syn_proxy, syn_proxy_name};
 pub use sync::passes_in_time;
 pub use timeouts::TimeoutOverrides;

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use rig_cli::forms::{OneOrMany, TextOrTable};
 use rig_cli::mistakes::FileError;
 use rig_cli::source::Source;
-use rig_datapath::balancer::{self as datapath, ClientAddress, ExpiryPolicy, MOST_PACKETS, Policy, PortReuse, QUEUE_PACKETS, Sizes};
+use rig_datapath::balancer::{
+    self as datapath, ClientAddress, ExpiryPolicy, MOST_PACKETS, Policy, PortReuse, QUEUE_PACKETS, Sizes,
+};
 use rig_datapath::{ConfigError, balancer};
 use rig_sys::cpu::CpuSet;
 use rig_sys::packet_socket::PacketTap;

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, Balancer, ClientAddress, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler,
-    Service, Sizes, State, SynProxy, Timeouts,
+    AccessLists, Backend, Balancer, ClientAddress, Clock, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol,
+    Scheduler, Service, Sizes, State, SynProxy, Timeouts,
 };
 use rig_skip::{Lack, skip};
 use rig_sys::netns::{self, NetNs};

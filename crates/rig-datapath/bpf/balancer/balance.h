@@ -78,8 +78,7 @@ static always_inline int translate(struct xdp_md *ctx, struct packet *p, const s
 	if (reason)
 		return reason;
 	if (kind != FLOW)
-		return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT,
-				       sequence);
+		return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT, sequence);
 	return translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
 }
 
@@ -133,13 +132,15 @@ static always_inline int translate_all(struct xdp_md *ctx, struct packet *p, con
 {
 	int reason = translate(ctx, p, c, s, FLOW, 0, DIRECTION(entry), control);
 
-	if (reason || !(c->counter & (SPLICED | TELLS | PREFIXED)))
+	if (reason || !(c->counter & (SPLICED | PREFIXED | OPTED)))
 		return reason;
 	if (is_spliced(c))
 		reason = shift(p, ctx, entry);
 	if (!reason && c->counter & PREFIXED)
 		return shift_prefixed(p, ctx, entry);
-	return reason ?: c->counter & TELLS ? tell(p, ctx, entry, mtu) : 0;
+	if (!reason && c->counter & OPTED && (c->counter & TELLS || p->tcp_flags & TCP_SYN))
+		return tell(p, ctx, entry, mtu);
+	return reason;
 }
 
 /* A packet of a connection that is known, by its index entry. `kind` is FLOW or ERROR. The verdict, or UNSEEN. */

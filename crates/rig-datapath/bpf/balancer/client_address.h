@@ -265,7 +265,29 @@ static always_inline int edit(struct xdp_md *ctx, struct packet *p, __u32 lower,
 	return 0;
 }
 
-/* A segment of a connection whose backend has not shown yet that it knows the client; 0 or a reason for a drop. */
+/*
+ * The backend is to be told anew where it has another connection than before: it answers a SYN; or the client, whose old connection is closing, begins
+ * one, which may be refused. One in the middle of a connection may be forged and changes nothing. Not where the SYN proxy has opened it, which
+ * sees to that it ends.
+ */
+static always_inline void tell_anew(struct xdp_md *ctx, const struct packet *p, struct connection *c, __u32 slot, enum direction direction)
+{
+	struct tcphdr *tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+	__u32 answers = p->tcp_flags & TCP_ACK;
+	struct splice *splice;
+
+	if (is_spliced(c) || p->tcp_flags & TCP_RST || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return;
+	if (direction == OUTWARD ? !answers : answers || STATE(c->live) != SYN_RECV)
+		return;
+	if (!(c->counter & TELLS))
+		*(volatile __u16 *)&c->counter = c->counter | TELLS;
+	splice = c->counter & PREFIXED ? splice_at(slot) : 0;
+	if (splice)
+		splice->isn = direction == OUTWARD ? bpf_ntohl(tcp->ack_seq) - 1 : bpf_ntohl(tcp->seq);
+}
+
+/* A segment of a connection whose backend has not shown yet that it knows the client, or a SYN; 0 or a reason for a drop. */
 OF_PACKET(int, tell, (struct xdp_md *ctx, __u32 entry, __u32 mtu), (ctx, entry, mtu))
 {
 	struct connection *c = connection_at(SLOT(entry));
@@ -275,6 +297,10 @@ OF_PACKET(int, tell, (struct xdp_md *ctx, __u32 entry, __u32 mtu), (ctx, entry, 
 		return DROP_INTERNAL;
 	flags = p->tcp_flags;
 	if (flags & TCP_RST)
+		return 0;
+	if (flags & TCP_SYN)
+		tell_anew(ctx, p, c, SLOT(entry), DIRECTION(entry));
+	if (!(c->counter & TELLS))
 		return 0;
 	if (DIRECTION(entry) == OUTWARD && (flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK)) {
 		/* What the SYN proxy has seen is a SYN-ACK that it has made something else of. */
@@ -369,8 +395,10 @@ OF_PACKET(int, shift_prefixed, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 	by = address_bytes(ADDRESS_PROXY_V2, p->ipv6);
 	flags = p->tcp_flags;
 	/* Data of a SYN would be before it: a backend takes none without the option of TCP Fast Open, and the client sends them again. */
-	if (flags & TCP_SYN)
+	if (flags & TCP_SYN) {
+		tell_anew(ctx, p, c, SLOT(entry), DIRECTION(entry));
 		return edit(ctx, p, DIRECTION(entry) == OUTWARD ? by : 0, OPTION_FAST_OPEN);
+	}
 	s.l4 = p->l4 & L4_MASK;
 	tcp = (void *)(long)ctx->data + s.l4;
 	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)

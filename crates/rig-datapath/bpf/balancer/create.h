@@ -14,7 +14,7 @@ static always_inline __u16 bits_of_telling(const struct service *s, const struct
 {
 	if (!s->client_address || !(p->opens || p->cookie))
 		return 0;
-	return s->client_address == ADDRESS_PROXY_V2 ? TELLS | PREFIXED : TELLS;
+	return TELLS | (s->client_address == ADDRESS_PROXY_V2 ? PREFIXED : OPTED);
 }
 
 /*

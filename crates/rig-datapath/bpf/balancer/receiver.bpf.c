@@ -13,12 +13,14 @@
 #include <bpf/bpf_helpers.h>
 
 #include "receiver.h"
+#include "lib/old.h"
 
 char _license[] SEC("license") = "Dual MIT/GPL";
 
 #define ADDRESS_FAMILY_V4 2
 #define ADDRESS_FAMILY_V6 10
 #define HEADER 20
+#define MOST_HEADER 60
 #define MOST_OPTIONS 40
 #define KIND 254
 #define LENGTH_V4 8
@@ -74,19 +76,22 @@ static inline __attribute__((__always_inline__)) __u32 find_option(struct bpf_so
 	__u32 at = HEADER;
 
 	for (int i = 0; i < MOST_OPTIONS; i++) {
-		__u8 *option = data + (at & 63);
+		__u8 *option = data + at;
+		__u32 length;
 
-		if (at > 58 || (void *)(option + 2) > end || option[0] == 0)
+		if ((void *)(option + 2) > end || option[0] == 0)
 			return 0;
-		if (option[0] == 1) {
-			at++;
-			continue;
-		}
-		if (option[0] == KIND && option[1] == wanted)
+		length = option[1];
+		if (option[0] == KIND && length == wanted)
 			return at;
-		if (option[1] < 2)
+		if (option[0] == 1)
+			length = 1;
+		else if (length < 2)
 			return 0;
-		at += option[1];
+		if (at + length > MOST_HEADER)
+			return 0;
+		/* As little is known to the verifier whichever way was taken here, so that it follows one. */
+		at = (at + length + UNKNOWN_ZERO(option[1])) & 63;
 	}
 	return 0;
 }

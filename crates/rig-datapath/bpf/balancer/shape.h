@@ -131,7 +131,9 @@ _Static_assert(sizeof(struct connection) == 64, "a connection is one cache line"
 #define TELLS 0x0800
 /* A header of the PROXY protocol is before what its client sends, by which numbers differ; `splices` has the client's first one. */
 #define PREFIXED 0x0400
-#define COUNTER_MASK 0x03ff
+/* Its backend is told by an option. */
+#define OPTED 0x0200
+#define COUNTER_MASK 0x01ff
 
 /*
  * What a connection has beside its record where the SYN proxy has opened it, or where it is PREFIXED, in an array that there is only where

@@ -23,9 +23,9 @@ pub mod model;
 mod neighbors;
 mod next_hops;
 mod reason;
+pub(crate) mod receiver;
 mod registry;
 mod removed;
-pub(crate) mod receiver;
 pub mod replay;
 mod room;
 mod schedule;
@@ -44,8 +44,8 @@ pub use access::AccessHits;
 pub use adopt::{Adopted, Adopter, AdoptionRefusal, SharedConnection, TableRecord};
 pub use attach::{Attachment, GenericXdp, Mode, TransmitMethod, release};
 pub use config::{
-    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, MAX_BACKENDS, MAX_WEIGHT, Policy, PortReuse,
-    Protocol, Scheduler, Service, SynProxy, Timeouts, UnhandledPolicy,
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, MAX_BACKENDS, MAX_WEIGHT, Policy,
+    PortReuse, Protocol, Scheduler, Service, SynProxy, Timeouts, UnhandledPolicy,
 };
 pub use control::{Balancer, Clock};
 pub use handle::{BalancerHandle, SweepReport};

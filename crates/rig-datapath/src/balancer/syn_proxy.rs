@@ -119,8 +119,7 @@ impl BalancerHandle {
 impl Balancer {
     /// Before services come into force that have it always, or whose connections have the PROXY protocol's header.
     pub(super) fn prepare_syn_proxy(&self, config: &Config) -> Result<(), Error> {
-        let needs =
-            |of: &Service| of.syn_proxy == SynProxy::Always || of.client_address == ClientAddress::ProxyV2;
+        let needs = |of: &Service| of.syn_proxy == SynProxy::Always || of.client_address == ClientAddress::ProxyV2;
         if config.services.iter().any(needs) { self.handle.make_splices() } else { Ok(()) }
     }
 }

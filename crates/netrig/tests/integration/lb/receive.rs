@@ -26,7 +26,10 @@ fn it_stays_until_it_is_told_to_end() {
     let mut said = BufReader::new(child.stdout.take().unwrap());
     let mut line = String::new();
     said.read_line(&mut line).unwrap();
-    assert!(line.starts_with("ready: programs of /") && line.ends_with("see the clients that 127.0.0.0/8 tell of\n"), "{line}");
+    assert!(
+        line.starts_with("ready: programs of /") && line.ends_with("see the clients that 127.0.0.0/8 tell of\n"),
+        "{line}"
+    );
     // Who says nothing is who it is.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

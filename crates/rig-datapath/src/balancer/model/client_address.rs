@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use rig_wire::checksum::update;
 
 use super::super::config::ClientAddress;
+use super::super::shape::State;
 use super::packet::{Kind, Packet};
 use super::syn_proxy::{Splice, add, each, edit, first, long, times};
 use super::{ACK, Direction, Model, RST, SYN, ServiceId};
@@ -101,7 +102,7 @@ impl Model {
             let behind = long(&frame[start..], 8).wrapping_sub(isn.wrapping_add(1));
             let tells = self.connections[at].tells;
             let less = if tells && behind < by as u32 { behind } else { by as u32 };
-            self.connections[at].tells &= less == behind && behind < by as u32 || tcp_flags & RST != 0 || behind >> 31 == 1;
+            self.connections[at].tells &= behind < by as u32 || tcp_flags & RST != 0 || behind >> 31 == 1;
             return edit(&mut frame[start..], 16, |tcp| {
                 let options = each(tcp);
                 add(tcp, 8, less.wrapping_neg());
@@ -143,6 +144,21 @@ impl Model {
         packet.grow(frame, by);
     }
 
+    /// Where a backend has another connection than before, or a client begins one while the old one closes.
+    fn tell_anew(&mut self, at: usize, l4: &[u8], tcp_flags: u8, direction: Direction) {
+        let connection = &mut self.connections[at];
+        let is_told = connection.opted || connection.prefixed.is_some();
+        let isn = match (direction, tcp_flags & ACK != 0) {
+            (Direction::Outward, true) => long(l4, 8).wrapping_sub(1),
+            (Direction::Inward, false) if connection.state == State::SynReceived => long(l4, 4),
+            _ => return,
+        };
+        if is_told && connection.splice.is_none() && tcp_flags & RST == 0 {
+            connection.tells = true;
+            connection.prefixed = connection.prefixed.and(Some(isn));
+        }
+    }
+
     /// An error on its way to a client, about a segment behind its prefix.
     fn tell_of_error(&self, at: usize, isn: u32, packet: &Packet, frame: &mut [u8]) {
         let ipv6 = packet.is_ipv6();
@@ -172,7 +188,19 @@ impl Model {
     }
 
     /// A packet that is translated tells the backend of its client, or shows that this knows of it.
-    pub(super) fn tell(&mut self, at: usize, packet: &mut Packet, frame: &mut Vec<u8>, direction: Direction, mtu: usize) {
+    pub(super) fn tell(
+        &mut self,
+        at: usize,
+        packet: &mut Packet,
+        frame: &mut Vec<u8>,
+        direction: Direction,
+        mtu: usize,
+    ) {
+        if let Kind::Flow { tcp_flags } = packet.kind
+            && tcp_flags & SYN != 0
+        {
+            self.tell_anew(at, &frame[packet.l4..], tcp_flags, direction);
+        }
         if let Some(isn) = self.connections[at].prefixed {
             return self.shift_prefixed(at, isn, packet, frame, direction);
         }
@@ -228,7 +256,8 @@ impl Model {
             option.resize(option.len().max(doff - 20), 1);
         }
         let by = option.len() - replaced.len();
-        checksum = frame[replaced.clone()].chunks(2).fold(checksum, |checksum, pair| update(checksum, word(pair, 0), 0));
+        checksum =
+            frame[replaced.clone()].chunks(2).fold(checksum, |checksum, pair| update(checksum, word(pair, 0), 0));
         let before = word(frame, l4.start + 12);
         frame[l4.start + 12] += (by as u8 / 4) << 4;
         checksum = update(checksum, before, word(frame, l4.start + 12));

@@ -20,7 +20,9 @@ use rig_wire::protocol::{TCP, UDP};
 
 use crate::test_run::Verdict;
 
-use super::config::{AccessLists, ClientAddress, Config, ForwardingMethod, Policy, PortReuse, Protocol, Scheduler, Service, SynProxy};
+use super::config::{
+    AccessLists, ClientAddress, Config, ForwardingMethod, Policy, PortReuse, Protocol, Scheduler, Service, SynProxy,
+};
 use super::reason::{Drop, Pass};
 use super::schedule::{self, LEAST_SCANNED};
 use super::shape::State;
@@ -111,6 +113,8 @@ struct Connection {
     counted: bool,
     /// Its backend has not shown yet that it knows the client's address.
     tells: bool,
+    /// Its backend is told by an option.
+    opted: bool,
     /// The client's first number, where a header of the PROXY protocol is before what it sends.
     prefixed: Option<u32>,
 }
@@ -580,11 +584,25 @@ impl Model {
         let opens = packet.tuple.protocol == TCP && (begins_by_syn || splice.is_some());
         let tells = opens && self.services[service.0].service.client_address != ClientAddress::Off;
         let is_prefixed = tells && self.services[service.0].service.client_address == ClientAddress::ProxyV2;
+        let opted = tells && !is_prefixed;
         let prefixed = is_prefixed.then(|| Self::first_number(packet, frame, splice));
         let counted = auto && splice.is_none() && state == State::SynReceived;
         let client_route = None;
-        let mut connection =
-            Connection { client, service, backend, local, state, before, seen: tick, client_route, splice, counted, tells, prefixed };
+        let mut connection = Connection {
+            client,
+            service,
+            backend,
+            local,
+            state,
+            before,
+            seen: tick,
+            client_route,
+            splice,
+            counted,
+            tells,
+            opted,
+            prefixed,
+        };
         match self.services[service.0].service.forward.clone() {
             ForwardingMethod::Route => {}
             ForwardingMethod::Tunnel { local } => {

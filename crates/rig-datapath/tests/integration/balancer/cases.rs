@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use ipnet::IpNet;
 use rig_datapath::balancer::replay::Packet;
 use rig_datapath::balancer::{
-    AccessLists, Backend, ClientAddress, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, PortReuse, Protocol, Scheduler, Service,
-    Sizes, SynProxy, Timeouts,
+    AccessLists, Backend, ClientAddress, Config, Drop, ExpiryPolicy, ForwardingMethod, Pass, PortReuse, Protocol,
+    Scheduler, Service, Sizes, SynProxy, Timeouts,
 };
 use rig_wire::checksum;
 use rig_wire::ethernet::{Ethernet, HEADER, Mac, TAG};

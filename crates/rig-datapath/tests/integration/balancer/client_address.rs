@@ -1,7 +1,7 @@
 //! How backends are told of clients' addresses, on packets: every byte out.
 
 use rig_datapath::balancer::{ClientAddress, CookieSecret, Drop, Service, SynProxy};
-use rig_wire::tcp::flags::{ACK, RST, SYN};
+use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use super::frames::icmp_error;
 use super::lab::Lab;
@@ -39,7 +39,13 @@ fn toa() -> Option<Lab> {
 }
 
 fn from_client(flags: u8, options: &[u8]) -> Segment {
-    Segment { sequence: 7000, acknowledged: 900, window: 500, options: options.to_vec(), ..segment(CLIENT, SERVICE, flags) }
+    Segment {
+        sequence: 7000,
+        acknowledged: 900,
+        window: 500,
+        options: options.to_vec(),
+        ..segment(CLIENT, SERVICE, flags)
+    }
 }
 
 /// What goes on of it: to whom, with these options.
@@ -151,10 +157,9 @@ fn a_full_header_keeps_timestamps() {
 
 #[test]
 fn the_syn_proxys_segments_have_it() {
-    for (client, service, backend, option, mss) in [
-        (CLIENT, SERVICE, BACKEND, &TOA[..], 1452_u16),
-        (CLIENT_V6, SERVICE_V6, BACKEND_V6, &TOA_V6, 1420),
-    ] {
+    for (client, service, backend, option, mss) in
+        [(CLIENT, SERVICE, BACKEND, &TOA[..], 1452_u16), (CLIENT_V6, SERVICE_V6, BACKEND_V6, &TOA_V6, 1420)]
+    {
         let Some(mut lab) = lab(ClientAddress::Toa, SynProxy::Always) else { return };
         let said = |flags, options: &[u8]| Segment {
             source: client.parse().unwrap(),
@@ -230,7 +235,8 @@ fn a_prefix_is_before_the_first_byte() {
         let local = forwarded(&lab, &syn, backend, &[&OFFER, &void]).source.to_string();
         let is_forwarded = |said: &Segment, sequence, payload: &[&[u8]]| {
             let seen = Segment::of(&lab.sent(&said.bytes()));
-            let expected = Segment { sequence, payload: payload.concat(), ..to_backend(said, &seen, backend, &[&TIMES]) };
+            let expected =
+                Segment { sequence, payload: payload.concat(), ..to_backend(said, &seen, backend, &[&TIMES]) };
             assert_eq!(seen, expected);
         };
         let answer = |flags, acknowledged, options: &[u8]| Segment {
@@ -279,7 +285,10 @@ fn a_client_is_told_what_fits_beside_the_prefix() {
     let seen = Segment::of(&lab.sent(&of(1460 - 28).bytes()));
     assert_eq!(seen.payload.len(), 1460);
     let told = lab.send(&of(1460 - 27).bytes());
-    assert_eq!((told.frame[34..36].to_vec(), told.frame[40..42].to_vec()), (vec![3, 4], 1472_u16.to_be_bytes().to_vec()));
+    assert_eq!(
+        (told.frame[34..36].to_vec(), told.frame[40..42].to_vec()),
+        (vec![3, 4], 1472_u16.to_be_bytes().to_vec())
+    );
     assert_eq!(lab.drops(), [(Drop::TooBigTold, 1)]);
     // And by a router behind: with a number that the client knows, and so much less.
     let about = Segment { sequence: CLIENT_FIRST + 28 + 1000, ..segment(&syn.source.to_string(), BACKEND, ACK) };
@@ -295,7 +304,8 @@ fn a_prefix_is_behind_the_syn_proxy_too() {
     let syn = Segment { sequence: CLIENT_FIRST - 1, ..from_client(SYN, &OFFER) };
     let answer = Segment::of(&lab.sent(&syn.bytes()));
     assert_eq!(answer.options[..4], [&[2, 4][..], &1432_u16.to_be_bytes()].concat());
-    let ack = Segment { sequence: CLIENT_FIRST, acknowledged: answer.sequence.wrapping_add(1), ..from_client(ACK, &[]) };
+    let ack =
+        Segment { sequence: CLIENT_FIRST, acknowledged: answer.sequence.wrapping_add(1), ..from_client(ACK, &[]) };
     let begun = Segment::of(&lab.sent(&ack.bytes()));
     assert_eq!((begun.flags, begun.sequence, begun.payload.len()), (SYN, CLIENT_FIRST - 1, 0));
     let local = begun.source.to_string();
@@ -322,6 +332,65 @@ fn it_ends_where_a_router_says_that_a_packet_was_too_big() {
     forwarded(&lab, &from_client(ACK, &[]), BACKEND, &[&TOA]);
     lab.sent(&error(3, 4));
     forwarded(&lab, &from_client(ACK, &[]), BACKEND, &[]);
+}
+
+/// A client that uses its port again while the old connection closes, or whose backend knows nothing of that one any more.
+#[test]
+fn another_connection_of_the_same_ports_is_told_too() {
+    for how in [ClientAddress::Toa, ClientAddress::ProxyV2] {
+        let Some(lab) = lab(how, SynProxy::Off) else { return };
+        let by = if how == ClientAddress::Toa { 0 } else { 28 };
+        let said = |flags, sequence| Segment { sequence, ..from_client(flags, &[]) };
+        let mut local = String::new();
+        let open = |isn: u32, with_syn: bool, local: &mut String| {
+            let seen = Segment::of(&lab.sent(&said(SYN, isn).bytes()));
+            *local = seen.source.to_string();
+            assert_eq!(seen.options.len(), if with_syn && by == 0 { 8 } else { 0 });
+            let answer = Segment { acknowledged: isn.wrapping_add(1), ..segment(BACKEND, local, SYN | ACK) };
+            assert_eq!(Segment::of(&lab.sent(&answer.bytes())).acknowledged, isn.wrapping_add(1));
+            let seen = Segment::of(&lab.sent(&said(ACK, isn.wrapping_add(1)).bytes()));
+            assert_eq!((seen.options.len(), seen.payload.len()), if by == 0 { (8, 0) } else { (0, 28) });
+            assert_eq!(seen.sequence, isn.wrapping_add(1));
+            let heard = Segment { acknowledged: isn.wrapping_add(1 + by), ..segment(BACKEND, local, ACK) };
+            assert_eq!(Segment::of(&lab.sent(&heard.bytes())).acknowledged, isn.wrapping_add(1));
+            let seen = Segment::of(&lab.sent(&said(ACK, isn.wrapping_add(1)).bytes()));
+            assert_eq!((seen.options.len(), seen.payload.len()), (0, 0));
+            assert_eq!(seen.sequence, isn.wrapping_add(1 + by));
+        };
+        open(7000, true, &mut local);
+        // The backend was started anew: it takes the SYN of what is established here.
+        open(0xffff_fff0, false, &mut local);
+        // The client has closed, and begins again.
+        lab.sent(&said(FIN | ACK, 1).bytes());
+        open(50_000, true, &mut local);
+        assert_eq!(lab.drops(), []);
+    }
+}
+
+/// A trace says so, and foresees every byte.
+#[test]
+fn it_is_foreseen() {
+    let traced = |lab: &Lab, said: &Segment| lab.balancer.trace(&said.bytes(), Some(lab.interface)).unwrap();
+    let syn = Segment { sequence: CLIENT_FIRST - 1, ..from_client(SYN, &OFFER) };
+    let ack = Segment { sequence: CLIENT_FIRST, ..from_client(ACK, &TIMES) };
+    for (how, with_syn) in [(ClientAddress::Toa, ClientAddress::Toa), (ClientAddress::ProxyV2, ClientAddress::Off)] {
+        let Some(lab) = lab(how, SynProxy::Off) else { return };
+        for (said, tells) in [(&syn, with_syn), (&ack, how), (&ack, how)] {
+            let foreseen = traced(&lab, said);
+            assert_eq!((foreseen.tells, foreseen.drop), (tells, None));
+            let sent = lab.sent(&said.bytes());
+            let [mut foreseen, mut seen] = [Segment::of(&foreseen.frame), Segment::of(&sent)];
+            // Another CPU has another port.
+            (foreseen.source, seen.source) = (foreseen.destination, seen.destination);
+            assert_eq!(foreseen, seen);
+        }
+        // What has no room for an option goes on.
+        let large = Segment { payload: vec![0; 1453], ..ack.clone() };
+        if how == ClientAddress::Toa {
+            let foreseen = traced(&lab, &large);
+            assert_eq!((foreseen.tells, foreseen.drop), (ClientAddress::Off, Some(Drop::NotTold)));
+        }
+    }
 }
 
 /// With a tag, and what is not a connection's beginning.

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestRunner};
 use rig_datapath::balancer::model::{Model, Route};
 use rig_datapath::balancer::{
-    AccessLists, Backend, ClientAddress, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Pass, Policy, PortReuse,
-    Protocol, Scheduler, Service, Sizes, SynProxy, UnhandledPolicy,
+    AccessLists, Backend, ClientAddress, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Pass, Policy,
+    PortReuse, Protocol, Scheduler, Service, Sizes, SynProxy, UnhandledPolicy,
 };
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -138,7 +138,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(connection, flags, payload, spoil)| Step::Out { connection, flags, payload, spoil }),
         3 => (any::<u16>(), any::<bool>(), prop_oneof![Just(3_u8), Just(11), Just(8), Just(1), Just(2)], 20_u8..80)
             .prop_map(|(connection, outward, kind, quoted)| Step::Error { connection, outward, kind, quoted }),
-        12 => (0_u8..4, 0_u8..12, 0_u8..5, any::<u8>())
+        12 => (0_u8..4, 0_u8..12, 0_u8..6, any::<u8>())
             .prop_map(|(client, port, service, options)| Step::Open { client, port, service, options }),
         12 => (any::<u8>(), any::<bool>(), 0_u8..16, any::<u8>(), flags()).prop_map(
             |(nth, probe, wrong, options, flags)| Step::Acknowledge { nth, probe, wrong, options, flags }
@@ -348,7 +348,14 @@ impl ProgramAndModel<'_> {
                 self.packet(&icmp_error(from, &source.ip().to_string(), kind, 4, 1400, &about, quoted.into()))
             }
             Step::Open { client: number, port, service, options } => {
-                let all = ["10.0.0.208:80", "[fd00::208]:80", "10.0.0.209:80", "[fd00::209]:80", "10.0.0.210:80"];
+                let all = [
+                    "10.0.0.208:80",
+                    "[fd00::208]:80",
+                    "10.0.0.209:80",
+                    "[fd00::209]:80",
+                    "10.0.0.210:80",
+                    "10.0.0.207:80",
+                ];
                 let service = all[usize::from(service)];
                 let address: SocketAddr = service.parse().unwrap();
                 let source = SocketAddr::new(client(number, address.is_ipv6()), 5000 + u16::from(port));
@@ -402,7 +409,10 @@ impl ProgramAndModel<'_> {
                 // Near the client's first number where that matters.
                 let near = |far: u32| {
                     let behind = [0, 1, 1, 2, 6, 28, 29, 30, 52, 53, 54, 1 << 31][usize::from(flags ^ options) % 12];
-                    self.model.first_number_of(nth).filter(|_| options % 8 > 0).map_or(far, |isn| isn.wrapping_add(behind))
+                    self.model
+                        .first_number_of(nth)
+                        .filter(|_| options % 8 > 0)
+                        .map_or(far, |isn| isn.wrapping_add(behind))
                 };
                 let segment = Segment {
                     acknowledged: if outward { near(77) } else { 77 },

@@ -28,8 +28,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes,
-    SynProxy, Timeouts,
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler,
+    Service, Sizes, SynProxy, Timeouts,
 };
 
 pub fn small() -> Sizes {

@@ -36,7 +36,11 @@ impl Cgroup {
             skip(Lack::Kernel, "no cgroup v2 is mounted");
             return None;
         };
-        let path = Path::new(root[1]).join(format!("netrig-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed)));
+        let path = Path::new(root[1]).join(format!(
+            "netrig-{}-{}",
+            std::process::id(),
+            NUMBER.fetch_add(1, Ordering::Relaxed)
+        ));
         fs::create_dir(&path).unwrap();
         Some(Self(path))
     }

@@ -20,8 +20,8 @@ mod web;
 use std::net::{IpAddr, SocketAddr};
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler, Service, Sizes,
-    SynProxy, Timeouts,
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, PortReuse, Protocol, Scheduler,
+    Service, Sizes, SynProxy, Timeouts,
 };
 
 use super::balancer::frames;
