@@ -3,9 +3,11 @@
 //! It knows nothing of buckets, records and CPUs: a connection is found by looking at all of them.
 
 mod access;
+mod choice;
 mod client_address;
 mod local_ports;
 mod packet;
+mod refusal;
 mod shortage;
 mod state;
 mod syn_proxy;
@@ -21,13 +23,14 @@ use rig_wire::protocol::{TCP, UDP};
 use crate::test_run::Verdict;
 
 use super::config::{
-    AccessLists, ClientAddress, Config, ForwardingMethod, Policy, PortReuse, Protocol, Scheduler, Service, SynProxy,
+    AccessLists, ClientAddress, Config, ForwardingMethod, Policy, PortReuse, Protocol, Service, SynProxy,
 };
 use super::reason::{Drop, Pass};
-use super::schedule::{self, LEAST_SCANNED};
+use super::schedule;
 use super::shape::State;
 use super::syn_proxy::CookieSecret;
 use packet::{Kind, Packet, ParsedPacket, Tuple};
+use refusal::Refusal;
 use state::is_closing;
 use syn_proxy::Splice;
 
@@ -38,8 +41,6 @@ const ACK: u8 = 0x10;
 
 const UNANSWERED: u32 = 23;
 const CLOSING: u32 = 53;
-const LEAST_WALKED: usize = 64;
-const SCHEDULE_TRIES: usize = 32;
 const ICMP_PER_TICK: u32 = 64;
 const IPV6_LEAST_MTU: usize = 1280;
 
@@ -451,71 +452,6 @@ impl Model {
         })
     }
 
-    /// Connections of a backend: all, and those that are established.
-    fn load(&self, backend: usize) -> (u64, u64) {
-        let of = || self.connections.iter().filter(|connection| connection.backend == backend);
-        (of().count() as u64, of().filter(|connection| connection.state == State::Established).count() as u64)
-    }
-
-    fn admits(&self, backend: usize) -> bool {
-        let limit = self.backends[backend].limit;
-        self.backends[backend].weight > 0 && (limit == 0 || self.load(backend).0 < u64::from(limit))
-    }
-
-    fn schedule(&mut self, service: ServiceId, client: SocketAddr) -> Result<usize, Drop> {
-        let known = &self.services[service.0];
-        let length = known.list.len();
-        if length == 0 {
-            return Err(Drop::NoBackend);
-        }
-        let first = match known.service.scheduler {
-            Scheduler::LeastConnections | Scheduler::WeightedLeastConnections => {
-                let list = known.list.clone();
-                let open = list.iter().copied().filter(|backend| self.admits(*backend));
-                let cost = |backend: usize| {
-                    let (all, established) = self.load(backend);
-                    (established * 256 + all - established, u64::from(self.backends[backend].weight))
-                };
-                let less = |best: usize, next: usize| {
-                    let ((a, a_weight), (b, b_weight)) = (cost(best), cost(next));
-                    if b * a_weight < a * b_weight { next } else { best }
-                };
-                let few = length <= LEAST_SCANNED;
-                let of_two = (length > LEAST_SCANNED).then(|| {
-                    let hash = (self.hash)(known.service.protocol, client, known.service.address);
-                    let (one, other) = (hash as u32, (hash >> 32) as u32);
-                    let [one, mut other] = [one, other].map(|half| ((u64::from(half) * length as u64) >> 32) as usize);
-                    if other == one {
-                        other = (one + 1) % length;
-                    }
-                    [list[one], list[other]].into_iter().filter(|backend| self.admits(*backend)).reduce(less)
-                });
-                let least = match of_two.flatten() {
-                    None if few => open.reduce(less),
-                    None => {
-                        let from = self.services[service.0].turn as usize % length;
-                        let walked = list.iter().copied().cycle().skip(from).take(LEAST_WALKED.min(length));
-                        let least = walked.filter(|backend| self.admits(*backend)).reduce(less);
-                        self.services[service.0].turn += LEAST_WALKED as u64;
-                        least
-                    }
-                    of_two => of_two,
-                };
-                return least.ok_or(Drop::BackendsFull);
-            }
-            Scheduler::RoundRobin | Scheduler::WeightedRoundRobin => {
-                let turn = &mut self.services[service.0].turn;
-                *turn += 1;
-                (*turn - 1) as usize % length
-            }
-            Scheduler::SourceHash => schedule::hash_source(client, false) as usize % length,
-            Scheduler::Maglev => schedule::hash_source(client, true) as usize % length,
-        };
-        let list = self.services[service.0].list.clone();
-        let tried = list.iter().cycle().skip(first).take(SCHEDULE_TRIES);
-        tried.copied().find(|backend| self.admits(*backend)).ok_or(Drop::BackendsFull)
-    }
-
     /// `before`: the backend of the connection that it takes the place of.
     fn begin(
         &mut self,
@@ -720,47 +656,5 @@ impl Model {
         }
         packet.set_link(frame, route.source, route.destination);
         Ok(())
-    }
-}
-
-impl Model {
-    /// What becomes of a packet that is larger than `mtu`; `from` says so to its sender.
-    fn too_big(&mut self, packet: &Packet, frame: &[u8], from: IpAddr, mtu: usize, tick: u32) -> Refusal {
-        let tell = match (packet.kind, packet.is_ipv6()) {
-            (Kind::Error, _) => false,
-            (_, true) => packet.length > IPV6_LEAST_MTU,
-            (_, false) => packet.dont_fragment(frame),
-        };
-        if self.icmp_sent.0 != tick {
-            self.icmp_sent = (tick, 0);
-        }
-        if !tell || self.icmp_sent.1 >= ICMP_PER_TICK {
-            return Drop::TooBig.into();
-        }
-        self.icmp_sent.1 += 1;
-        Refusal::TooBigMessage(packet.too_big(
-            frame,
-            from,
-            if packet.is_ipv6() { mtu.max(IPV6_LEAST_MTU) } else { mtu },
-        ))
-    }
-}
-
-/// Why a packet does not go on.
-#[derive(Debug)]
-enum Refusal {
-    Drop(Drop),
-    /// Dropped, and its sender gets this frame.
-    TooBigMessage(Vec<u8>),
-    /// The same, by the SYN proxy.
-    SynAnswered(Vec<u8>),
-    /// A backend's packet, which is answered by this one.
-    Reset(Vec<u8>),
-    Pass(Pass),
-}
-
-impl From<Drop> for Refusal {
-    fn from(reason: Drop) -> Self {
-        Self::Drop(reason)
     }
 }

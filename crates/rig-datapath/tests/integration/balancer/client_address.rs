@@ -385,7 +385,7 @@ fn it_is_foreseen() {
             assert_eq!(foreseen, seen);
         }
         // What has no room for an option goes on.
-        let large = Segment { payload: vec![0; 1453], ..ack.clone() };
+        let large = Segment { payload: vec![0; 1453], options: Vec::new(), ..ack.clone() };
         if how == ClientAddress::Toa {
             let foreseen = traced(&lab, &large);
             assert_eq!((foreseen.tells, foreseen.drop), (ClientAddress::Off, Some(Drop::NotTold)));
