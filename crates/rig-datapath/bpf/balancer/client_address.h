@@ -175,12 +175,12 @@ static long fill_word(__u32 i, struct filling *f)
 
 /*
  * Makes room in a full header by leaving out all options but timestamps, for a segment that is no SYN: among them is the D-SACK (RFC 2883)
- * that clients answer the SYN proxy's keep-alive with. By how much the header grows, in the lower half what the checksum changes by, but
+ * that clients answer the SYN proxy's keep-alive with. `time` is where timestamps are in the frame, 0 where there are none. By how much the header grows, in the lower half what the checksum changes by, but
  * for the option itself; -1 where that does not work.
  */
-OF_PACKET(__s64, make_room, (struct xdp_md *ctx, __u32 options), (ctx, options))
+OF_PACKET(__s64, make_room, (struct xdp_md *ctx, __u32 options, __u32 time), (ctx, options, time))
 {
-	__u32 time, by, need, grows, left, at;
+	__u32 by, need, grows, left, at;
 	struct filling f = { .ctx = ctx };
 	__u32 *word;
 	__u64 times;
@@ -188,7 +188,6 @@ OF_PACKET(__s64, make_room, (struct xdp_md *ctx, __u32 options), (ctx, options))
 	if (!p || options > MOST_TCP_HEADER - sizeof(struct tcphdr))
 		return -1;
 	by = address_bytes(ADDRESS_TOA, p->ipv6);
-	time = OPTIONS_TIME(read_options(ctx, p->l4));
 	times = read_times(ctx, time);
 	at = (p->l4 & L4_MASK) + sizeof(struct tcphdr);
 	need = by + (time ? 2 + TIME_BYTES : 0);
@@ -228,7 +227,7 @@ static always_inline int add_option(struct xdp_md *ctx, struct packet *p, const 
 	    (header + by > MOST_TCP_HEADER && p->tcp_flags & TCP_SYN))
 		return leave_out(c->service);
 	if (header + by > MOST_TCP_HEADER) {
-		change = make_room(p, ctx, header - sizeof(*tcp));
+		change = make_room(p, ctx, header - sizeof(*tcp), OPTIONS_TIME(read_options(ctx, p->l4)));
 		if (change < 0)
 			return DROP_INTERNAL;
 		by = change >> 16 & 31;
