@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::help;
 
-use super::{control, import, ipvs, ipvsadm, views};
+use super::{control, import, ipvs, ipvsadm, receive, views};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -48,6 +48,15 @@ enum Command {
         after_help = "Examples:\n  ipvsadm-save -n | netrig lb import ipvsadm - > lb.toml\n  netrig lb import keepalived keepalived.conf > lb.toml"
     )]
     Import(import::ImportArgs),
+    /// At a backend: show programs the addresses that a balancer tells of
+    ///
+    /// Where a service has client_address = "toa", programs of this machine see the client's address in place of the balancer's, without a
+    /// kernel module and without a change of theirs: accept(2) and getpeername(2) answer with it. Stays in the foreground; ends with SIGINT or SIGTERM,
+    /// and with it what was told. Needs root or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, Linux 5.10 and cgroup v2.
+    #[command(
+        after_help = "Examples:\n  netrig lb receive --from 10.0.0.200/29\n  netrig lb receive --from 10.0.0.200/29 --cgroup /sys/fs/cgroup/system.slice/nginx.service"
+    )]
+    Receive(receive::ReceiveArgs),
 }
 
 /// What may be said, for man pages and completions.
@@ -82,6 +91,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
         Command::Control(control) => control::execute(control),
         Command::Ipvs(arguments) => ipvs::execute(arguments),
         Command::Import(arguments) => import::execute(&arguments),
+        Command::Receive(arguments) => receive::execute(&arguments),
     }
 }
 
@@ -115,12 +125,13 @@ mod tests {
             let name = command.get_name();
             // What asks no balancer has no option for one.
             let asks = command.get_arguments().any(|argument| argument.get_id() == "name");
-            assert_eq!(asks, !matches!(name, "check" | "import"), "{name}");
+            assert_eq!(asks, !matches!(name, "check" | "import" | "receive"), "{name}");
             let needed = match name {
                 "check" => "lb.toml",
                 "trace" => "tcp 198.51.100.9:40000 > 192.0.2.1:80",
                 "ipvs" => "-- ipvsadm -L",
                 "import" => "ipvsadm -",
+                "receive" => "--from 10.0.0.200/29",
                 _ => "",
             };
             for before in ["--name b2", "--name=b2"] {

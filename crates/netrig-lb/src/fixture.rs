@@ -127,6 +127,7 @@ pub fn status() -> Status {
         syn_proxy: "off".to_owned(),
         syn_proxy_said: None,
         syn_proxy_answers: false,
+        client_address: "off".to_owned(),
         unanswered: 0,
         limits: ServiceLimits::default(),
         unlimited: 0,
@@ -153,6 +154,7 @@ pub fn status() -> Status {
         syn_proxy: "auto".to_owned(),
         syn_proxy_said: None,
         syn_proxy_answers: false,
+        client_address: "off".to_owned(),
         unanswered: 0,
         limits: ServiceLimits {
             source_limit: Some(50),

@@ -35,6 +35,7 @@ pub mod metrics;
 mod names;
 mod overview;
 mod ready;
+mod receive;
 pub mod settings;
 mod sources_text;
 mod sync;

@@ -163,11 +163,15 @@ fn backend_row(
     *text += &format!("  -> {name:<28}{columns}\n");
 }
 
-/// As DPVS has them behind the scheduler.
-fn flags(service: &ServiceEntry) -> &'static str {
-    match (service.syn_proxy.as_str(), service.syn_proxy_answers) {
+/// As DPVS has them behind the scheduler, and how backends are told of clients' addresses.
+fn flags(service: &ServiceEntry) -> String {
+    let proxies = match (service.syn_proxy.as_str(), service.syn_proxy_answers) {
         ("always", _) | ("auto", true) => " synproxy",
         _ => "",
+    };
+    match service.client_address.as_str() {
+        "" | "off" => proxies.to_owned(),
+        told => format!("{proxies} {told}"),
     }
 }
 

@@ -423,6 +423,9 @@ pub struct ServiceEntry {
     /// Whether it has done so within the last 10 s.
     #[serde(default)]
     pub syn_proxy_answers: bool,
+    /// How backends are told of clients' addresses: `off`, `toa`, `proxy_v2`.
+    #[serde(default)]
+    pub client_address: String,
     /// Connections that nobody has answered; counted with `auto` alone.
     #[serde(default)]
     pub unanswered: u64,

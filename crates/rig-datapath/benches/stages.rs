@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use rig_datapath::balancer::stages::{self, Flows, ProcessingStage};
 use rig_datapath::balancer::{
-    AccessLists, Backend, Clock, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol, Scheduler,
-    Service, Sizes, SynProxy, Timeouts,
+    AccessLists, Backend, ClientAddress, Clock, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol,
+    Scheduler, Service, Sizes, SynProxy, Timeouts,
 };
 use rig_datapath::test_run::Verdict;
 use rig_sys::netlink::Netlink;
@@ -89,6 +89,7 @@ fn main() {
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
+        client_address: ClientAddress::Off,
         access: AccessLists::default(),
         limits: Limits::default(),
     };

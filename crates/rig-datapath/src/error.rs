@@ -57,6 +57,8 @@ pub enum Error {
     SourcePrefixes { service: SocketAddr, most: usize },
     #[error("CPU {cpu} cannot be a worker: {reason}")]
     Worker { cpu: u32, reason: &'static str },
+    #[error("cannot put programs on {}, which has to be a directory of cgroup v2, without programs of others that bear none beside them", path.display())]
+    Cgroup { path: std::path::PathBuf, source: libbpf_rs::Error },
     #[error("cannot draw a secret for the SYN proxy's cookies from /dev/urandom")]
     Secret { source: std::io::Error },
     #[error(transparent)]
@@ -109,6 +111,10 @@ pub enum ConfigError {
     SynProxy { service: SocketAddr },
     #[error("service {service}: {what}")]
     Limits { service: SocketAddr, what: &'static str },
+    #[error(
+        "service {service}: client_address is for TCP that is forwarded by full-nat: of others backends see clients' addresses, or there is nothing to tell them in"
+    )]
+    ClientAddress { service: SocketAddr },
     #[error("the prefix {prefix} is in both lists, allow and deny, or has bits set behind its length")]
     Access { prefix: ipnet::IpNet },
     #[error("{0}")]

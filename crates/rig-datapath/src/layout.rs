@@ -74,7 +74,7 @@ mod tests {
         let vrouter = objects!("vrouter", "vrouter_bench", "vrouter_old");
         let (steer, receive) = (objects!("steer"), objects!("receive"));
         let (cputime, spin) = (objects!("cputime"), objects!("spin"));
-        let napis = objects!("napis");
+        let (napis, receiver) = (objects!("napis"), objects!("receiver"));
         let all = [
             (balancer.as_slice(), crate::plain::layouts()),
             (balancer.as_slice(), crate::balancer::shape::layouts()),
@@ -86,6 +86,7 @@ mod tests {
             (cputime.as_slice(), crate::cputime::shape::layouts()),
             (spin.as_slice(), crate::spin::layouts()),
             (napis.as_slice(), crate::napi::layouts()),
+            (receiver.as_slice(), crate::balancer::receiver::layouts()),
         ];
         let (mut held, mut wrong) = (0, Vec::new());
         for (objects, layouts) in all {

@@ -17,7 +17,9 @@ use crate::message::{
     BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, ForwardingMethod, Hop, NextHop, NextHopState, Protocol,
     RefusedPackets, Reply, ServiceEntry, ServiceKey, ServiceLimits, Status, TableStatus,
 };
-use crate::settings::{Service, expire_name, protocol, reuse_name, scheduler_name, syn_proxy_name};
+use crate::settings::{
+    Service, client_address_name, expire_name, protocol, reuse_name, scheduler_name, syn_proxy_name,
+};
 use crate::sync::Sync;
 
 /// Entries that are handed on at once.
@@ -239,6 +241,7 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
         syn_proxy: syn_proxy_name(service.syn_proxy()).to_owned(),
         syn_proxy_said: service.syn_proxy_said.map(|said| syn_proxy_name(said).to_owned()),
         syn_proxy_answers: false,
+        client_address: client_address_name(service.client_address).to_owned(),
         unanswered: alive.map_or(0, |alive| alive.unanswered),
         limits: service.limits,
         unlimited: alive.map_or(0, |alive| alive.unlimited),
@@ -277,6 +280,7 @@ fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
         syn_proxy: String::new(),
         syn_proxy_said: None,
         syn_proxy_answers: false,
+        client_address: String::new(),
         unanswered: status.unanswered,
         limits: ServiceLimits::default(),
         unlimited: status.unlimited,

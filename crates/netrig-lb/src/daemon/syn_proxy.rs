@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use rig_cli::exit::in_words;
-use rig_datapath::balancer::{BalancerHandle, Drop, ServiceStatus};
+use rig_datapath::balancer::{BalancerHandle, ClientAddress, Drop, ServiceStatus};
 
 use super::counts::key_of;
 use crate::message::ServiceKey;
-use crate::settings::{Rules, ServiceText, SynProxy};
+use crate::settings::{Rules, ServiceText, SynProxy, client_address_name};
 
 /// It has ended when it has answered nobody for so long.
 const QUIET: Duration = Duration::from_secs(10);
@@ -24,13 +24,23 @@ pub(super) struct SynProxies {
     lacks: Option<(Instant, String)>,
 }
 
-/// The numbers that generic XDP leaves behind TCP's partial checksums are no sums of what the proxy writes.
+/// The numbers that generic XDP leaves behind TCP's partial checksums are no sums of what the proxy writes, and the kernel knows where it
+/// has to write them from before a header has grown.
 pub(super) fn refuse_generic(rules: &Rules, device: Option<&str>) -> anyhow::Result<()> {
     let proxied = rules.services.iter().find(|service| service.syn_proxy() != SynProxy::Off);
     match (proxied, device) {
         (Some(service), Some(device)) => Err(anyhow!(
             "{} has the SYN proxy, which cannot write the checksums of generic XDP, as {device} has it: a driver with XDP, or syn_proxy = \"off\"",
             ServiceText(service.key)
+        )),
+        _ => Ok(()),
+    }?;
+    let told = rules.services.iter().find(|service| service.client_address != ClientAddress::Off);
+    match (told, device) {
+        (Some(service), Some(device)) => Err(anyhow!(
+            "{} has client_address = \"{}\", which checksums of generic XDP, as {device} has it, leave no way for: a driver with XDP, or client_address = \"off\"",
+            ServiceText(service.key),
+            client_address_name(service.client_address)
         )),
         _ => Ok(()),
     }
@@ -124,6 +134,11 @@ mod tests {
             let error = refuse_generic(&rules(mode), Some("eth0")).unwrap_err().to_string();
             assert!(error.contains("192.0.2.1:80") && error.contains("eth0"), "{error}");
         }
+        let text = "[[service]]\nlisten = '192.0.2.1:80'\nlocal = '198.51.100.1'\nclient_address = 'toa'";
+        let told = Settings::parse("lb.toml", text, Completeness::Optional).unwrap().rules;
+        assert!(refuse_generic(&told, None).is_ok());
+        let error = refuse_generic(&told, Some("eth0")).unwrap_err().to_string();
+        assert!(error.contains("client_address = \"toa\"") && error.contains("eth0"), "{error}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use rig_cli::packet;
-use rig_datapath::balancer::{Direction, Drop, Kind, Trace as Traced};
+use rig_datapath::balancer::{ClientAddress, Direction, Drop, Kind, Trace as Traced};
 use rig_datapath::test_run::Verdict;
 use rig_service::Refusal;
 use rig_stats::units::Span;
@@ -39,9 +39,11 @@ impl Engine {
             traced.drop.and_then(|reason| view.drops().into_iter().find(|known| known.number == reason.number()));
         let passed =
             traced.pass.and_then(|reason| view.passes().into_iter().find(|known| known.number == reason.number()));
+        // What tells a backend nothing goes on.
+        let drop = traced.drop.filter(|reason| *reason != Drop::NotTold);
         let leaves = matches!(traced.verdict, Verdict::Transmit | Verdict::Redirect);
         // What is dropped and still leaves is an ICMP error to its sender, which goes back where the packet came from.
-        let out = match (traced.verdict, traced.drop) {
+        let out = match (traced.verdict, drop) {
             (Verdict::Transmit, _) | (_, Some(_)) => Some(index),
             _ => traced.interface,
         };
@@ -53,7 +55,7 @@ impl Engine {
         Ok(Trace {
             device: name.to_owned(),
             steps,
-            verdict: match (traced.drop, traced.verdict) {
+            verdict: match (drop, traced.verdict) {
                 (None, Verdict::Pass) => "pass",
                 (None, Verdict::Transmit | Verdict::Redirect) => "forward",
                 (Some(_), _) | (None, Verdict::Drop | Verdict::Aborted | Verdict::Other(_)) => "drop",
@@ -212,6 +214,13 @@ fn steps(traced: &Traced) -> Vec<String> {
     if let Some(from) = traced.tunnel_from {
         steps.push(format!("packed into IP from {from}"));
     }
+    match traced.tells {
+        ClientAddress::Off => {}
+        ClientAddress::Toa => steps.push("which is told the client's address by the option of TCP \"toa\"".into()),
+        ClientAddress::ProxyV2 => {
+            steps.push("which is told the client's address by the PROXY protocol's header".into())
+        }
+    }
     if let Some(interface) = traced.interface {
         let name = interface_name(interface).unwrap_or_else(|| format!("interface {interface}"));
         let mtu = traced.mtu.map(|mtu| format!(", for packets of up to {mtu} bytes")).unwrap_or_default();
@@ -260,6 +269,7 @@ mod tests {
             pass: None,
             prefix: None,
             tunnel_from: None,
+            tells: ClientAddress::Off,
             interface: None,
             mtu: None,
             frame: Vec::new(),

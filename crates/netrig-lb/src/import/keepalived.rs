@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use rig_datapath::balancer::{ExpiryPolicy, MAX_WEIGHT};
+use rig_datapath::balancer::{ClientAddress, ExpiryPolicy, MAX_WEIGHT};
 
 use super::Imported;
 use super::checks::{self, CHECKS, CheckDefaults, number};
@@ -273,6 +273,16 @@ fn service(
             "inhibit_on_failure" => reading.inhibits = true,
             "alpha" => reading.begin = Beginning::Down,
             "syn_proxy" if key.protocol == Protocol::Tcp => reading.service.syn_proxy_said = Some(SynProxy::Always),
+            "proxy_protocol" if key.protocol == Protocol::Tcp => match value {
+                "v2" => reading.service.client_address = ClientAddress::ProxyV2,
+                "disable" => {}
+                other => {
+                    imported.note(
+                        place,
+                        format_args!("proxy_protocol {other}: version 2 alone, made here; leave it out or say v2"),
+                    );
+                }
+            },
             "expire_quiescent_conn" => reading.service.expire = ExpiryPolicy::Quiescent,
             "establish_timeout" => match value.parse::<u32>() {
                 Ok(seconds @ 1..=MAX_TIMEOUT) => {
@@ -295,6 +305,20 @@ fn service(
     if reading.service.syn_proxy_said.is_some() && !translates {
         imported.note(&block.place, "syn_proxy: needs full-nat or nat");
         reading.service.syn_proxy_said = None;
+    }
+    // DPVS tells backends by its option always.
+    let kind = block.value("lb_kind").or_else(|| block.value("lvs_method"));
+    let dpvs = kind.is_some_and(|kind| kind.eq_ignore_ascii_case("FNAT"));
+    match (reading.service.forward, reading.service.client_address) {
+        (Some(ForwardingMethod::FullNat), ClientAddress::Off) if dpvs && key.protocol == Protocol::Tcp => {
+            reading.service.client_address = ClientAddress::Toa;
+        }
+        (Some(ForwardingMethod::FullNat), _) => {}
+        (_, ClientAddress::Off) => {}
+        _ => {
+            imported.note(&block.place, "proxy_protocol: needs full-nat");
+            reading.service.client_address = ClientAddress::Off;
+        }
     }
     Some(reading)
 }

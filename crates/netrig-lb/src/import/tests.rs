@@ -196,6 +196,7 @@ virtual_server group 192.168.100.254-80 {
     syn_proxy
     establish_timeout 600
     expire_quiescent_conn
+    proxy_protocol v2
     laddr_group_name laddr_g1
     real_server 192.168.100.2 80 {
         weight 100
@@ -209,6 +210,16 @@ virtual_server group 192.168.100.254-80 {
 }
 ";
     insta::assert_snapshot!(conf(text).text("keepalived.conf").unwrap());
+    let other = |from: &str, to: &str| conf(&text.replace(from, to)).text("keepalived.conf").unwrap();
+    // DPVS tells backends by its option unless it is told otherwise.
+    for said in ["", "proxy_protocol disable"] {
+        let told = other("proxy_protocol v2", said);
+        assert!(told.contains("client_address = \"toa\"") && !told.contains("proxy_protocol"), "{told}");
+    }
+    let first = other("proxy_protocol v2", "proxy_protocol v1");
+    assert!(first.contains("# - line 18: proxy_protocol v1: version 2 alone"), "{first}");
+    let routed = other("lb_kind FNAT", "lb_kind DR");
+    assert!(!routed.contains("client_address") && routed.contains("proxy_protocol: needs full-nat"), "{routed}");
 }
 
 #[test]

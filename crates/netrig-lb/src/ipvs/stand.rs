@@ -46,6 +46,7 @@ fn entry(service: &Service) -> ServiceEntry {
         syn_proxy: String::new(),
         syn_proxy_said: None,
         syn_proxy_answers: false,
+        client_address: String::new(),
         unanswered: 0,
         limits: ServiceLimits::default(),
         unlimited: 0,

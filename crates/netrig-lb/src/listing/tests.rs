@@ -39,6 +39,16 @@ fn a_syn_proxy_is_a_flag_where_it_answers() {
 }
 
 #[test]
+fn how_clients_addresses_are_told_is_a_flag() {
+    let mut status = fixture::status();
+    status.services[1].syn_proxy = "always".to_owned();
+    status.services[1].client_address = "proxy_v2".to_owned();
+    let listing = Listing { exact: false, ..asked(ListingKind::Rules) };
+    let text = services(&status, &listing, Style::Rules, Names::Numeric);
+    assert!(text.contains("TCP  192.0.2.1:80 wlc synproxy proxy_v2\n"), "{text}");
+}
+
+#[test]
 fn counters_are_rounded_down_to_nine_columns() {
     let expected = "\
 IP Virtual Server version 0.1.0 (size=8650752)

@@ -3,6 +3,7 @@
 use rig_datapath::balancer::{ExpiryPolicy, Timeouts, UnhandledPolicy};
 use rig_stats::units::{Span, counted};
 
+use super::client_address::client_address_name;
 use super::rules::{Backend, Rules, Service, ServiceText, expire_name, forward_name, reuse_name, scheduler_name};
 use super::syn_proxy::syn_proxy_name;
 
@@ -111,6 +112,10 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
     }
     if old.syn_proxy() != new.syn_proxy() {
         said.push(format!("syn_proxy is now {}", syn_proxy_name(new.syn_proxy())));
+    }
+    if old.client_address != new.client_address {
+        let now = client_address_name(new.client_address);
+        said.push(format!("client_address is now {now}, of connections that begin from here on"));
     }
     said.extend(new.access.changes_since(&old.access));
     for (key, value) in new.limits.changes_since(&old.limits) {

@@ -126,6 +126,7 @@ pub(super) struct ServiceFile {
     pub reuse: Option<Spanned<String>>,
     pub check: Option<Spanned<CheckFile>>,
     pub syn_proxy: Option<Spanned<String>>,
+    pub client_address: Option<Spanned<String>>,
     pub allow: Option<Spanned<OneOrMany<String>>>,
     pub deny: Option<Spanned<OneOrMany<String>>>,
     pub allow_file: Option<Spanned<PathBuf>>,

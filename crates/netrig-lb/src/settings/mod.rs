@@ -9,6 +9,7 @@
 mod access;
 mod changes;
 mod check;
+mod client_address;
 mod file;
 mod limits;
 mod ranges;
@@ -29,6 +30,7 @@ use rig_sys::cpu::CpuSet;
 
 pub use access::{Access, PrefixChange, PrefixFile, PrefixFileError, PrefixList, parse_prefix};
 pub use changes::changes;
+pub use client_address::{CLIENT_ADDRESSES, client_address, client_address_name};
 pub use limits::{LIMITS, LimitError};
 pub(crate) use ranges::Addresses;
 pub use rules::{

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use rig_cli::forms::{OneOrMany, TextOrTable};
 use rig_cli::mistakes::FileError;
 use rig_cli::source::Source;
-use rig_datapath::balancer::{self as datapath, ExpiryPolicy, MOST_PACKETS, Policy, PortReuse, QUEUE_PACKETS, Sizes};
+use rig_datapath::balancer::{
+    self as datapath, ClientAddress, ExpiryPolicy, MOST_PACKETS, Policy, PortReuse, QUEUE_PACKETS, Sizes,
+};
 use rig_datapath::{ConfigError, balancer};
 use rig_sys::cpu::CpuSet;
 use rig_sys::packet_socket::PacketTap;
@@ -19,6 +21,7 @@ use tracing::warn;
 
 use super::access::{Access, PrefixFile, PrefixList, parse_prefix};
 use super::check::{self, CheckedService};
+use super::client_address::{CLIENT_ADDRESSES, client_address};
 use super::file::{BackendFile, File, ServiceFile, TimeoutsFile, Unhandled};
 use super::ranges::{Addresses, Endpoints, RangeTooLarge};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, REUSES, Rules, SCHEDULERS, Service};
@@ -286,6 +289,20 @@ impl Reader<'_> {
                     .1,
             ),
         };
+        let client_address = match &service.client_address {
+            None => ClientAddress::Off,
+            Some(name) => client_address(name.get_ref()).ok_or_else(|| {
+                self.unknown("way to tell clients' addresses", name, &CLIENT_ADDRESSES.map(|(name, _)| name))
+            })?,
+        };
+        if let (Some(said), Some(forward)) = (&service.client_address, forward)
+            && client_address != ClientAddress::Off
+            && forward != ForwardingMethod::FullNat
+        {
+            let what = format!("'client_address' with forward = \"{}\"", rules::forward_name(forward));
+            let hint = "remove it: it is for full-nat, where backends see local addresses";
+            return Err(self.error(said.span(), what, Some(hint)));
+        }
         let access = self.access([&service.allow, &service.deny], [&service.allow_file, &service.deny_file])?;
         let limits = self.limits(service)?;
         let timeouts = self.timeouts(&service.timeouts)?;
@@ -300,6 +317,7 @@ impl Reader<'_> {
             ("reuse", service.reuse.as_ref().map(Spanned::span)),
             ("sloppy_tcp", service.sloppy_tcp.as_ref().map(Spanned::span)),
             ("syn_proxy", service.syn_proxy.as_ref().map(Spanned::span)),
+            ("client_address", service.client_address.as_ref().map(Spanned::span)),
         ];
         if !listens.iter().flat_map(|(.., keys)| keys).any(is_tcp)
             && self.completeness == Completeness::Required
@@ -336,6 +354,7 @@ impl Reader<'_> {
                 let sloppy_tcp = is_tcp(&key) && service.sloppy_tcp.as_ref().is_some_and(|said| *said.get_ref());
                 let reuse = if is_tcp(&key) { reuse } else { PortReuse::default() };
                 let syn_proxy_said = syn_proxy.filter(|_| is_tcp(&key));
+                let client_address = if is_tcp(&key) { client_address } else { ClientAddress::Off };
                 let service = Service {
                     key,
                     scheduler,
@@ -348,6 +367,7 @@ impl Reader<'_> {
                     reuse,
                     check,
                     syn_proxy_said,
+                    client_address,
                     access,
                     limits,
                     backends,
@@ -570,6 +590,7 @@ impl Reader<'_> {
             | E::LocalIsService { service, .. }
             | E::Backends { service, .. }
             | E::SynProxy { service }
+            | E::ClientAddress { service }
             | E::Timeout { service, .. } => line(service),
             _ => None,
         };

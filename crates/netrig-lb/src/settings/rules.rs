@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use rig_datapath::balancer::{self as datapath, ExpiryPolicy, Policy, PortReuse, Scheduler, Timeouts};
+use rig_datapath::balancer::{self as datapath, ClientAddress, ExpiryPolicy, Policy, PortReuse, Scheduler, Timeouts};
 
 use super::access::{Access, PrefixChange};
 use super::check;
@@ -54,6 +54,7 @@ pub struct Service {
     pub check: Option<Box<Check>>,
     /// `None`: as by default, see [`Service::syn_proxy`].
     pub syn_proxy_said: Option<SynProxy>,
+    pub client_address: ClientAddress,
     pub access: Access,
     pub limits: ServiceLimits,
     pub backends: Vec<Backend>,
@@ -174,6 +175,7 @@ impl Service {
             reuse: PortReuse::default(),
             check: None,
             syn_proxy_said: None,
+            client_address: ClientAddress::Off,
             access: Access::default(),
             limits: ServiceLimits::default(),
             backends: Vec::new(),
@@ -219,6 +221,7 @@ impl Service {
             sloppy_tcp: self.sloppy_tcp,
             reuse: self.reuse,
             syn_proxy: self.syn_proxy().in_force(limit.map_or(room, |limit| limit.get().min(room))),
+            client_address: self.client_address,
             access: self.access.in_force(),
             limits: self.limits.in_force(self.key.address.is_ipv6()),
         })

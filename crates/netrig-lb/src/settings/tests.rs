@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rig_datapath::balancer::{Limits, Policy, PortReuse, PortShare, Rate, UnhandledPolicy};
+use rig_datapath::balancer::{ClientAddress, Limits, Policy, PortReuse, PortShare, Rate, UnhandledPolicy};
 
 use super::*;
 use crate::health::check::{BackendCheck, Check, Destination, Exchange, Probe};
@@ -410,6 +410,9 @@ prop_compose! {
         if !udp {
             service.sloppy_tcp = shuffled;
             service.reuse = REUSES[most as usize % REUSES.len()].1;
+            if service.forward == Some(ForwardingMethod::FullNat) {
+                service.client_address = CLIENT_ADDRESSES[most as usize % CLIENT_ADDRESSES.len()].1;
+            }
         }
         service.backends = backends.into_iter().map(|(n, (weight, limit, drain, other))| Backend {
             address: backend(v6, n, if other && !keeps_port { 8080 } else { port }),
@@ -516,6 +519,26 @@ fn the_syn_proxy_is_off_unless_it_is_asked_for() {
     assert!(refused("forward = 'nat'\nsyn_proxy = 'on'").contains("there is no SYN proxy 'on'"));
     let route = refused("forward = 'route'\nsyn_proxy = 'always'");
     assert!(route.contains("lb.toml:2") && route.contains("full-nat or nat"), "{route}");
+}
+
+#[test]
+fn clients_addresses_are_told_by_full_nat_alone() {
+    let service = |more: &str| format!("[[service]]\nlisten = '192.0.2.1:80'\nbackend = ['10.0.0.1:80']\n{more}");
+    let full_nat = "local = '198.51.100.1'\n";
+    assert_eq!(parse(&service(full_nat)).rules.services[0].client_address, ClientAddress::Off);
+    let toa = parse(&service(&format!("{full_nat}client_address = 'toa'")));
+    assert_eq!(toa.rules.services[0].client_address, ClientAddress::Toa);
+    assert!(toa.to_toml().contains("client_address = \"toa\"\n"), "{}", toa.to_toml());
+    let config = toa.rules.config(1000);
+    assert_eq!((config.services[0].client_address, config.validate()), (ClientAddress::Toa, Ok(())));
+    let unknown = refused(&service(&format!("{full_nat}client_address = 'tao'")));
+    assert!(unknown.contains("lb.toml:5: there is no way to tell clients' addresses 'tao'"), "{unknown}");
+    for other in ["nat", "route"] {
+        let refused = refused(&service(&format!("forward = '{other}'\nclient_address = 'toa'")));
+        assert!(refused.contains(&format!("lb.toml:5: 'client_address' with forward = \"{other}\"")), "{refused}");
+    }
+    let udp = "[[service]]\nlisten = 'udp 192.0.2.1:53'\nlocal = '198.51.100.1'\nclient_address = 'toa'";
+    assert!(refused(udp).contains("lb.toml:4: 'client_address' of a UDP service"));
 }
 
 fn with_sync(sync: &str, more: &str) -> Result<Settings, String> {

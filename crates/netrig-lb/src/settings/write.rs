@@ -5,12 +5,13 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-use rig_datapath::balancer::{ExpiryPolicy, Policy, PortReuse, Sizes, UnhandledPolicy};
+use rig_datapath::balancer::{ClientAddress, ExpiryPolicy, Policy, PortReuse, Sizes, UnhandledPolicy};
 use rig_stats::units::Span;
 use rig_sys::socket::NamedAddress;
 
 use super::access::Access;
 use super::check;
+use super::client_address::client_address_name;
 use super::ranges::{shorten, shorten_endpoints};
 use super::rules::{Backend, Service, expire_name, forward_name, reuse_name, scheduler_name};
 use super::syn_proxy::syn_proxy_name;
@@ -138,6 +139,9 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     }
     if let Some(said) = service.syn_proxy_said {
         writeln!(out, "syn_proxy = {}", quoted(syn_proxy_name(said)))?;
+    }
+    if service.client_address != ClientAddress::Off {
+        writeln!(out, "client_address = {}", quoted(client_address_name(service.client_address)))?;
     }
     write_access(out, &service.access)?;
     for (key, value) in service.limits.said() {

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, Balancer, Clock, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol,
-    Scheduler, Service, Sizes, State, SynProxy, Timeouts,
+    AccessLists, Backend, Balancer, ClientAddress, Clock, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse,
+    Protocol, Scheduler, Service, Sizes, State, SynProxy, Timeouts,
 };
 use rig_skip::{Lack, skip};
 use rig_sys::netns::{self, NetNs};
@@ -44,6 +44,7 @@ fn config(backends: u8) -> Config {
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
+        client_address: ClientAddress::Off,
         access: AccessLists::default(),
         limits: Limits::default(),
     };

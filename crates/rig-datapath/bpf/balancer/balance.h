@@ -5,6 +5,7 @@
 
 #include "create.h"
 #include "access.h"
+#include "client_address.h"
 #include "proxy_steps.h"
 #include "too_big.h"
 #include "tunnel.h"
@@ -63,9 +64,9 @@ static always_inline void update_state(struct connection *c, const struct servic
 		done = retry_state(p, slot, direction, tick);
 }
 
-/* Less time to live, and another's addresses and ports; 0 or a reason for a drop. */
+/* Less time to live, and another's addresses and ports; 0 or a reason for a drop. `sequence` is added to the number that an error quotes. */
 static always_inline int translate(struct xdp_md *ctx, struct packet *p, const struct connection *c, const struct service *s,
-				   int kind, __u32 slot, enum direction direction, const struct control *control)
+				   int kind, __u32 sequence, enum direction direction, const struct control *control)
 {
 	const struct backend *b = direction == INWARD ? backend_at(c->backend) : 0;
 	struct translation t;
@@ -77,8 +78,7 @@ static always_inline int translate(struct xdp_md *ctx, struct packet *p, const s
 	if (reason)
 		return reason;
 	if (kind != FLOW)
-		return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT,
-				       is_spliced(c) && direction == INWARD ? quoted_delta(slot) : 0);
+		return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT, sequence);
 	return translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
 }
 
@@ -88,10 +88,15 @@ OF_PACKET(int, translate_quoted, (struct xdp_md *ctx, __u32 entry), (ctx, entry)
 	const struct control *control = settings();
 	const struct connection *c = connection_at(SLOT(entry));
 	const struct service *s = c ? service_at(c->service) : 0;
+	__u32 sequence = 0;
 
 	if (!p || !control || !s)
 		return DROP_INTERNAL;
-	return translate(ctx, p, c, s, ERROR, SLOT(entry), DIRECTION(entry), control);
+	if (DIRECTION(entry) == INWARD)
+		sequence = is_spliced(c) ? quoted_delta(SLOT(entry)) : 0;
+	else if (c->counter & (TELLS | PREFIXED))
+		sequence = tell_of_error(p, ctx, SLOT(entry));
+	return translate(ctx, p, c, s, ERROR, sequence, DIRECTION(entry), control);
 }
 
 /* Less time to live, and what a tunnel puts around; 0 or a reason for a drop. A function of its own as `ask_kernel`. */
@@ -119,6 +124,23 @@ OF_PACKET(int, forward_whole, (struct xdp_md *ctx, int kind, __u32 entry), (ctx,
 		return 0;
 	local = local_at(c->local);
 	return local ? encapsulate(ctx, p, local, &b->address) : DROP_INTERNAL;
+}
+
+/* As `translate`, and what is further done with segments of connections that the SYN proxy has made, or whose backend is to be told of the client. */
+static always_inline int translate_all(struct xdp_md *ctx, struct packet *p, const struct connection *c, const struct service *s,
+				       __u32 entry, __u32 mtu, const struct control *control)
+{
+	int reason = translate(ctx, p, c, s, FLOW, 0, DIRECTION(entry), control);
+
+	if (reason || !(c->counter & (SPLICED | PREFIXED | OPTED)))
+		return reason;
+	if (is_spliced(c))
+		reason = shift(p, ctx, entry);
+	if (!reason && c->counter & PREFIXED)
+		return shift_prefixed(p, ctx, entry);
+	if (!reason && c->counter & OPTED && (c->counter & TELLS || p->tcp_flags & TCP_SYN))
+		return tell(p, ctx, entry, mtu);
+	return reason;
 }
 
 /* A packet of a connection that is known, by its index entry. `kind` is FLOW or ERROR. The verdict, or UNSEEN. */
@@ -151,6 +173,8 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	if (direction == INWARD && s->forward == TUNNEL) {
 		outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 		route.mtu = through_tunnel(c->backend, route.mtu, tick);
+	} else if (direction == INWARD && (c->counter & (TELLS | PREFIXED)) == (TELLS | PREFIXED) && kind == FLOW) {
+		outer = address_bytes(ADDRESS_PROXY_V2, p->ipv6);
 	}
 	TRACE(mtu, route.mtu ? route.mtu - outer : 0);
 	TRACE(ifindex, route.ifindex);
@@ -164,7 +188,7 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	if (is_direct_return(s))
 		reason = forward_whole(p, ctx, kind, entry);
 	else if (kind == FLOW)
-		reason = translate(ctx, p, c, s, FLOW, 0, direction, control) ?: is_spliced(c) ? shift(p, ctx, entry) : 0;
+		reason = translate_all(ctx, p, c, s, entry, route.mtu, control);
 	else
 		reason = translate_quoted(p, ctx, entry);
 	reason = reason ?: set_link(ctx, route.source, route.destination);
@@ -229,7 +253,7 @@ static always_inline __u32 copy_of(__u32 entry)
 	t->entry = entry;
 	t->live = c->live;
 	t->copy = *c;
-	splice = is_spliced(c) ? record_of_splice(SLOT(entry)) : 0;
+	splice = c->counter & (SPLICED | PREFIXED) ? record_of_splice(SLOT(entry)) : 0;
 	if (splice)
 		t->splice = *splice;
 	return COPY_IN_SET | (__u32)DIRECTION(entry) << 31;

@@ -9,6 +9,14 @@
 #include "syn_proxy.h"
 #include "translate.h"
 
+/* Whether the backend is to be told of the client of a connection that this packet begins. */
+static always_inline __u16 bits_of_telling(const struct service *s, const struct packet *p)
+{
+	if (!s->client_address || !(p->opens || p->cookie))
+		return 0;
+	return TELLS | (s->client_address == ADDRESS_PROXY_V2 ? PREFIXED : OPTED);
+}
+
 /*
  * Prefetches the bucket that a new connection's entry for replies will most likely go to, ahead of the look-up: both cache lines are
  * fetched at the same time then. It is a guess: another CPU may take the port or the turn of the backend before.
@@ -225,7 +233,7 @@ OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (h
 	c->client_port = p->tuple.source_port;
 	c->service = number;
 	c->backend = backend;
-	c->counter = counter;
+	c->counter = counter | bits_of_telling(s, p);
 	c->local = 0;
 	c->local_port = 0;
 	c->route = 0;
@@ -236,6 +244,20 @@ OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (h
 			return abandon(slot, tick, refusal);
 	}
 	return slot;
+}
+
+/* What a connection is to remember whose numbers are to be shifted behind a prefix. A function of its own as `ask_kernel`. */
+static __noinline int note_first_number(struct xdp_md *ctx, const struct packet *p, __u32 slot)
+{
+	struct splice *splice = splice_at(slot);
+	struct tcphdr *tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+
+	if (!splice || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	splice->timestamp = 0;
+	splice->isn = bpf_ntohl(tcp->seq);
+	*(volatile __u64 *)&splice->word = 0;
+	return 0;
 }
 
 /* The slot: another one when another CPU has had a packet of the same flow. Or a negative reason for a drop. */
@@ -299,6 +321,10 @@ static always_inline int create_connection(struct xdp_md *ctx, struct packet *p,
 		if (reason)
 			return abandon(slot, tick, reason);
 		p->tcp_flags = TCP_SYN;
+	} else if (s && s->client_address == ADDRESS_PROXY_V2 && p->opens) {
+		reason = note_first_number(ctx, p, slot);
+		if (reason)
+			return abandon(slot, tick, reason);
 	}
 	if (s && s->forward == FULLNAT)
 		reason = insert_local_port(slot);

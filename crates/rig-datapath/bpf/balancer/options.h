@@ -5,7 +5,8 @@
 
 #include "packet.h"
 
-enum option { OPTION_END = 0, OPTION_NOP = 1, OPTION_MSS = 2, OPTION_SCALE = 3, OPTION_MAY_SACK = 4, OPTION_SACK = 5, OPTION_TIME = 8 };
+enum option { OPTION_END = 0, OPTION_NOP = 1, OPTION_MSS = 2, OPTION_SCALE = 3, OPTION_MAY_SACK = 4, OPTION_SACK = 5, OPTION_TIME = 8,
+	      OPTION_FAST_OPEN = 34, OPTION_TOA = 254 };
 #define TIME_BYTES 10
 /* Of one segment: senders have up to six, those that fill up included. */
 #define MOST_OPTIONS 16
@@ -14,6 +15,16 @@ enum option { OPTION_END = 0, OPTION_NOP = 1, OPTION_MSS = 2, OPTION_SCALE = 3, 
 /* In place of a window scale, of which the largest is 14. */
 #define NO_SCALE 15
 #define MOST_SCALE 14
+
+/* Bytes that a segment grows by which tells a backend its client's address. */
+static always_inline __u32 address_bytes(__u8 client_address, int ipv6)
+{
+	if (client_address == ADDRESS_TOA)
+		return ipv6 ? 20 : 8;
+	if (client_address == ADDRESS_PROXY_V2)
+		return ipv6 ? 52 : 28;
+	return 0;
+}
 
 /* What is read. */
 struct options {

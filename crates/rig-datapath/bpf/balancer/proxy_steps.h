@@ -35,7 +35,7 @@ static __noinline int follows(struct xdp_md *ctx, struct packet *p, __u32 entry,
 static __noinline int answer(struct xdp_md *ctx, struct packet *p, __u32 number, __u32 tick)
 {
 	const struct control *control = settings();
-	int reason = answer_syn(p, ctx, tick);
+	int reason = answer_syn(p, ctx, number, tick);
 
 	if (reason || !control)
 		return drop(reason ?: DROP_INTERNAL);

@@ -34,7 +34,8 @@ enum drop {
 	DROP_SOURCE_LIMIT = 25,
 	DROP_SOURCE_RATE = 26,
 	DROP_NEW_RATE = 27,
-	DROPS = 28,
+	DROP_NOT_TOLD = 28,
+	DROPS = 29,
 };
 
 /* Why packets are left to the kernel. */

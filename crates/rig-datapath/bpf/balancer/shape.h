@@ -63,6 +63,9 @@ enum reuse { RESCHEDULE = 0, KEEP = 1 };
 /* Whether first packets of TCP are answered by the SYN proxy (syn_proxy.h). */
 enum syn_proxy { PROXY_OFF = 0, PROXY_AUTO = 1, PROXY_ALWAYS = 2 };
 
+/* How a backend that sees local addresses is told of its clients' (client_address.h). */
+enum client_address { ADDRESS_HIDDEN = 0, ADDRESS_TOA = 1, ADDRESS_PROXY_V2 = 2 };
+
 /* Numbers are part of what is kept across restarts: never reuse one. */
 enum state {
 	FREE = 0,
@@ -100,7 +103,7 @@ struct connection {
 	__u16 service;
 	__u16 local;
 	__u16 backend;
-	/* The counter that has it, below SPLICED, COUNTED, OPENING and OF_SOURCE. */
+	/* The counter that has it, below SPLICED and the others. */
 	__u16 counter;
 	/* One's-complement sums of what translation adds inward, over addresses and ports, and over addresses. */
 	__u16 delta;
@@ -128,11 +131,18 @@ _Static_assert(sizeof(struct connection) == 64, "a connection is one cache line"
 #define SOURCE_SHIFT 10
 #define OF_SOURCE(counter) ((counter) >> SOURCE_SHIFT & (SOURCE_LENGTHS - 1))
 #define SOURCE_LENGTHS 8
-#define COUNTER_MASK 0x3ff
+/* Its backend has not shown yet that it has been told the client's address. */
+#define TELLS 0x0200
+/* A header of the PROXY protocol is before what its client sends, by which numbers differ; `splices` has the client's first one. */
+#define PREFIXED 0x0100
+/* Its backend is told by an option. */
+#define OPTED 0x0080
+#define COUNTER_MASK 0x007f
+_Static_assert(MAX_COUNTERS - 1 <= COUNTER_MASK, "");
 
 /*
- * What a connection has beside its record where the SYN proxy has opened it, in an array that there is only where a service has had
- * such connections: most balancers do without.
+ * What a connection has beside its record where the SYN proxy has opened it, or where it is PREFIXED, in an array that there is only where
+ * a service has had such connections: most balancers do without.
  */
 struct splice {
 	/*
@@ -229,7 +239,9 @@ struct service {
 	__u8 syn_proxy;
 	/* Bits of enum access. */
 	__u8 access;
-	__u8 pad[6];
+	/* enum client_address */
+	__u8 client_address;
+	__u8 pad[5];
 };
 _Static_assert(sizeof(struct service) == 96, "");
 

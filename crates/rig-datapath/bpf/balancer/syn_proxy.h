@@ -188,15 +188,16 @@ static always_inline int turn_round(struct xdp_md *ctx, const struct packet *p)
 }
 
 /* Answers a SYN by a cookie; 0 or a reason for a drop. */
-OF_PACKET(int, answer_syn, (struct xdp_md *ctx, __u32 tick), (ctx, tick))
+OF_PACKET(int, answer_syn, (struct xdp_md *ctx, __u32 number, __u32 tick), (ctx, number, tick))
 {
+	const struct service *service = service_at(number);
 	struct segment s = { .flags = TCP_SYN | TCP_ACK };
 	struct offer o = {};
 	struct tcphdr *tcp;
 	__u64 options;
 	__u32 isn, time, mss;
 
-	if (!p)
+	if (!p || !service)
 		return DROP_INTERNAL;
 	options = read_options(ctx, p->l4);
 	tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
@@ -215,7 +216,7 @@ OF_PACKET(int, answer_syn, (struct xdp_md *ctx, __u32 tick), (ctx, tick))
 		/* 0 would be none. */
 		o.time = bpf_htonl(tick << TIME_SHIFT | 1);
 	}
-	o.mss = p->ipv6 ? OWN_MSS_V6 : OWN_MSS_V4;
+	o.mss = (p->ipv6 ? OWN_MSS_V6 : OWN_MSS_V4) - address_bytes(service->client_address, p->ipv6);
 	if (o.scale != NO_SCALE)
 		o.scale = OWN_SCALE;
 	return write_segment(ctx, p, &s, &o, 1) ?: turn_round(ctx, p);

@@ -14,7 +14,7 @@ use super::config::Protocol;
 use super::control::{ADOPT, duration};
 use super::handle::BalancerHandle;
 use super::registry::{Identity, ServiceRegistry};
-use super::shape::{self, Adoption, SPLICED, State, forward, port_of};
+use super::shape::{self, Adoption, PREFIXED, SPLICED, State, forward, port_of};
 use super::status::Names;
 
 /// All that another balancer needs to go on with a connection. Numbers of services, backends and local addresses are of one balancer,
@@ -168,7 +168,7 @@ impl Names {
         Some(TableRecord {
             slot,
             tick,
-            is_spliced: record.counter & SPLICED != 0,
+            is_spliced: record.counter & (SPLICED | PREFIXED) != 0,
             connection: SharedConnection {
                 protocol: connection.protocol,
                 forward: service.forward,

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use crate::error::ConfigError;
 
-use super::shape::{STATES, State, TICK_SHIFT, forward, scheduler, syn_proxy};
+use super::shape::{STATES, State, TICK_SHIFT, client_address, forward, scheduler, syn_proxy};
 
 /// Everything that can be changed while the balancer runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -115,6 +115,7 @@ pub struct Service {
     pub sloppy_tcp: bool,
     pub reuse: PortReuse,
     pub syn_proxy: SynProxy,
+    pub client_address: ClientAddress,
     /// Beside those of all services; of prefixes of one length these decide.
     pub access: AccessLists,
     pub limits: Limits,
@@ -204,6 +205,28 @@ impl SynProxy {
     /// 0 where it does not depend on how many there are.
     pub(crate) fn from(self) -> u32 {
         if let Self::Auto { from } = self { from.get() } else { 0 }
+    }
+}
+
+/// How backends are told of clients' addresses, where they see local ones: with FullNAT, of TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ClientAddress {
+    /// Not at all.
+    #[default]
+    Off,
+    /// By an option of TCP, see bpf/balancer/client_address.h.
+    Toa,
+    /// By the PROXY protocol's header, version 2, before the first byte that the client sends.
+    ProxyV2,
+}
+
+impl ClientAddress {
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Off => client_address::HIDDEN,
+            Self::Toa => client_address::TOA,
+            Self::ProxyV2 => client_address::PROXY_V2,
+        }
     }
 }
 
@@ -509,6 +532,10 @@ impl Service {
         if let Some(what) = self.limits.flaw(service.is_ipv6()) {
             return Err(ConfigError::Limits { service, what });
         }
+        let full_nat = matches!(self.forward, ForwardingMethod::FullNat { .. });
+        if self.client_address != ClientAddress::Off && (self.protocol != Protocol::Tcp || !full_nat) {
+            return Err(ConfigError::ClientAddress { service });
+        }
         let month = Duration::from_secs(30 * 24 * 3600);
         for (_, name, timeout) in self.timeouts.named() {
             if timeout < Duration::from_secs(1) || timeout > month {
@@ -537,6 +564,7 @@ mod tests {
             sloppy_tcp: false,
             reuse: PortReuse::Reschedule,
             syn_proxy: SynProxy::Off,
+            client_address: ClientAddress::Off,
             access: AccessLists::default(),
             limits: Limits::default(),
         }
@@ -566,6 +594,14 @@ mod tests {
         assert!(matches!(refused(|s| s.address.set_port(0)), ConfigError::ServicePort { .. }));
         let local = |s: &mut Service| s.forward = ForwardingMethod::FullNat { local: vec![s.address.ip()] };
         assert!(matches!(refused(local), ConfigError::LocalIsService { .. }));
+        let told = |s: &mut Service| {
+            (s.client_address, s.forward) = (ClientAddress::Toa, ForwardingMethod::Nat);
+        };
+        assert!(matches!(refused(told), ConfigError::ClientAddress { .. }));
+        let datagrams = |s: &mut Service| {
+            (s.client_address, s.protocol) = (ClientAddress::Toa, Protocol::Udp);
+        };
+        assert!(matches!(refused(datagrams), ConfigError::ClientAddress { .. }));
         let zero = |s: &mut Service| s.timeouts.close = Duration::ZERO;
         assert!(matches!(refused(zero), ConfigError::Timeout { name: "close", .. }));
     }

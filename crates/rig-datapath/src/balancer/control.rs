@@ -217,6 +217,7 @@ impl Balancer {
             reuse: service.reuse.number(),
             syn_proxy: service.syn_proxy.number(),
             proxy_from: service.syn_proxy.from(),
+            client_address: service.client_address.number(),
             access: AccessTable::lists_of(&service.access, of_all) | limited,
             ..shape::Service::default()
         };

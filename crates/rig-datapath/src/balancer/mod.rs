@@ -23,6 +23,7 @@ pub mod model;
 mod neighbors;
 mod next_hops;
 mod reason;
+pub(crate) mod receiver;
 mod registry;
 mod removed;
 pub mod replay;
@@ -44,14 +45,15 @@ pub use access::AccessHits;
 pub use adopt::{Adopted, Adopter, AdoptionRefusal, SharedConnection, TableRecord};
 pub use attach::{Attachment, GenericXdp, Mode, TransmitMethod, release};
 pub use config::{
-    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, Limits, MAX_BACKENDS, MAX_RATE, MAX_WEIGHT, Policy,
-    PortReuse, Protocol, Rate, Scheduler, Service, SynProxy, Timeouts, UnhandledPolicy,
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, MAX_BACKENDS, MAX_RATE,
+    MAX_WEIGHT, Policy, PortReuse, Protocol, Rate, Scheduler, Service, SynProxy, Timeouts, UnhandledPolicy,
 };
 pub use control::{Balancer, Clock};
 pub use handle::{BalancerHandle, SweepReport};
 pub use neighbors::release_kept_neighbors;
 pub use next_hops::{NextHopState, NextHopStatus, NextHops};
 pub use reason::{Drop, Pass};
+pub use receiver::{AddressReceiver, MOST_TRUSTED, Receptions};
 pub use shape::State;
 pub use sizes::{LOCAL_PORTS, Memory, PortShare, Sizes};
 pub use sources::SourceTable;

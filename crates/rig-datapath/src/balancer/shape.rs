@@ -76,6 +76,13 @@ pub(crate) mod syn_proxy {
     pub(crate) const ALWAYS: u8 = 2;
 }
 
+/// Values of `client_address`.
+pub(crate) mod client_address {
+    pub(crate) const HIDDEN: u8 = 0;
+    pub(crate) const TOA: u8 = 1;
+    pub(crate) const PROXY_V2: u8 = 2;
+}
+
 /// Values of `scheduler`.
 pub(crate) mod scheduler {
     pub(crate) const ROUND_ROBIN: u8 = 1;
@@ -118,6 +125,10 @@ pub(crate) const MAX_WORKERS: usize = 128;
 
 /// In `Connection::counter`: the SYN proxy has opened it.
 pub(crate) const SPLICED: u16 = 0x8000;
+/// The same: its backend has not shown yet that it knows the client's address.
+pub(crate) const TELLS: u16 = 0x0200;
+/// The same: the PROXY protocol's header is before what its client sends.
+pub(crate) const PREFIXED: u16 = 0x0100;
 pub(crate) const STATES: usize = 10;
 /// Of `Limits::length`; the first stands for none.
 pub(crate) const SOURCE_LENGTHS: usize = 8;
@@ -190,7 +201,8 @@ plain! {
         proxy_from: u32,
         syn_proxy: u8,
         access: u8,
-        pad: [u8; 6],
+        client_address: u8,
+        pad: [u8; 5],
     }
 
     pub(crate) struct AccessKey: 24 {

@@ -9,11 +9,11 @@ use libbpf_rs::{MapHandle, MapType};
 
 use crate::Error;
 
-use super::config::{Config, SynProxy};
+use super::config::{ClientAddress, Config, Service, SynProxy};
 use super::control::Balancer;
 use super::cookie;
 use super::handle::BalancerHandle;
-use super::shape::{CookieKeys, Service, Splice, syn_proxy};
+use super::shape::{self, CookieKeys, Splice, syn_proxy};
 
 /// What cookies are made with: 16 bytes that nobody else may know. Balancers of one cluster with the same one take each other's.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl BalancerHandle {
         let known = self.known();
         let mut near = false;
         for service in known.services.values() {
-            let is: Service = self.tables.services.at(service.number)?;
+            let is: shape::Service = self.tables.services.at(service.number)?;
             let waiting: u64 = self.tables.unanswered.at(service.number)?;
             near = near || (is.syn_proxy == syn_proxy::AUTO && waiting * 2 >= u64::from(is.proxy_from));
         }
@@ -117,9 +117,9 @@ impl BalancerHandle {
 }
 
 impl Balancer {
-    /// Before services that have it always come into force.
+    /// Before services come into force that have it always, or whose connections have the PROXY protocol's header.
     pub(super) fn prepare_syn_proxy(&self, config: &Config) -> Result<(), Error> {
-        let always = config.services.iter().any(|service| service.syn_proxy == SynProxy::Always);
-        if always { self.handle.make_splices() } else { Ok(()) }
+        let needs = |of: &Service| of.syn_proxy == SynProxy::Always || of.client_address == ClientAddress::ProxyV2;
+        if config.services.iter().any(needs) { self.handle.make_splices() } else { Ok(()) }
     }
 }

@@ -11,12 +11,12 @@ use crate::maps::Map;
 use crate::objects::{Objects, objects};
 use crate::test_run::{self, Verdict};
 
-use super::config::{Protocol, Scheduler};
+use super::config::{ClientAddress, Protocol, Scheduler};
 use super::control::protocol;
 use super::handle::BalancerHandle;
 use super::load::load_object;
 use super::reason::{Drop, Pass};
-use super::shape::{self, RateLimit, State, WAYS, forward, socket};
+use super::shape::{self, PREFIXED, RateLimit, State, TELLS, WAYS, forward, socket};
 use super::status::{Connection, Names};
 use super::workers::Spreading;
 
@@ -98,6 +98,8 @@ pub struct Trace {
     pub prefix: Option<IpNet>,
     /// The source of a tunnel's outer header.
     pub tunnel_from: Option<IpAddr>,
+    /// How it would tell its backend the client's address; [`ClientAddress::Off`] where it would not.
+    pub tells: ClientAddress,
     /// The interface by which it would leave, where there is a way.
     pub interface: Option<u32>,
     /// How large IP packets may be for that, in bytes; a tunnel's header is subtracted.
@@ -200,6 +202,12 @@ impl BalancerHandle {
                 .filter(|service| service.forward == forward::TUNNEL)
                 .and_then(|_| names.local(&notes.copy))
                 .map(|local| local.ip()),
+            tells: match notes.copy.counter & (TELLS | PREFIXED) {
+                _ if !going_on || drop.is_some() || outcome.frame.len() <= frame.len() => ClientAddress::Off,
+                TELLS => ClientAddress::Toa,
+                counter if counter & PREFIXED != 0 => ClientAddress::ProxyV2,
+                _ => ClientAddress::Off,
+            },
             interface: (notes.ifindex != 0).then_some(notes.ifindex),
             mtu: (notes.mtu != 0).then_some(notes.mtu),
             frame: outcome.frame,

@@ -102,6 +102,7 @@ fn of(
         syn_proxy: "off".to_owned(),
         syn_proxy_said: None,
         syn_proxy_answers: false,
+        client_address: "off".to_owned(),
         unanswered: 0,
         limits: ServiceLimits::default(),
         unlimited: 0,

@@ -3,8 +3,11 @@
 //! It knows nothing of buckets, records and CPUs: a connection is found by looking at all of them.
 
 mod access;
+mod choice;
+mod client_address;
 mod local_ports;
 mod packet;
+mod refusal;
 mod shortage;
 mod sources;
 mod state;
@@ -20,12 +23,15 @@ use rig_wire::protocol::{TCP, UDP};
 
 use crate::test_run::Verdict;
 
-use super::config::{AccessLists, Config, ForwardingMethod, Policy, PortReuse, Protocol, Scheduler, Service, SynProxy};
+use super::config::{
+    AccessLists, ClientAddress, Config, ForwardingMethod, Policy, PortReuse, Protocol, Service, SynProxy,
+};
 use super::reason::{Drop, Pass};
-use super::schedule::{self, LEAST_SCANNED};
+use super::schedule;
 use super::shape::State;
 use super::syn_proxy::CookieSecret;
 use packet::{Kind, Packet, ParsedPacket, Tuple};
+use refusal::Refusal;
 use sources::SourceId;
 use state::is_closing;
 use syn_proxy::Splice;
@@ -37,8 +43,6 @@ const ACK: u8 = 0x10;
 
 const UNANSWERED: u32 = 23;
 const CLOSING: u32 = 53;
-const LEAST_WALKED: usize = 64;
-const SCHEDULE_TRIES: usize = 32;
 const ICMP_PER_TICK: u32 = 64;
 const IPV6_LEAST_MTU: usize = 1280;
 
@@ -114,6 +118,12 @@ struct Connection {
     counted: bool,
     /// What it counts under, where it does.
     source: Option<SourceId>,
+    /// Its backend has not shown yet that it knows the client's address.
+    tells: bool,
+    /// Its backend is told by an option.
+    opted: bool,
+    /// The client's first number, where a header of the PROXY protocol is before what it sends.
+    prefixed: Option<u32>,
 }
 
 /// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
@@ -165,6 +175,8 @@ pub struct Model {
     epoch: u64,
     /// The SYN proxy has made another packet of the one at hand.
     changed: bool,
+    /// The one at hand had no room for the client's address.
+    left_out: bool,
 }
 
 impl fmt::Debug for Model {
@@ -199,6 +211,7 @@ impl Model {
             secret: [0; 2],
             epoch: 1,
             changed: false,
+            left_out: false,
         }
     }
 
@@ -337,9 +350,12 @@ impl Model {
     /// Handles one packet.
     pub fn packet(&mut self, frame: &[u8], tick: u32) -> PacketResult {
         let mut out = frame.to_vec();
-        self.changed = false;
+        (self.changed, self.left_out) = (false, false);
         match self.handle(&mut out, tick) {
-            Ok(()) => PacketResult { verdict: Verdict::Transmit, frame: out, drop: None, pass: None },
+            Ok(()) => {
+                let drop = self.left_out.then_some(Drop::NotTold);
+                PacketResult { verdict: Verdict::Transmit, frame: out, drop, pass: None }
+            }
             Err(Refusal::TooBigMessage(message)) => {
                 let drop = Some(Drop::TooBigTold);
                 PacketResult { verdict: Verdict::Transmit, frame: message, drop, pass: None }
@@ -405,7 +421,7 @@ impl Model {
         if packet.ttl > 1 && found.is_some() {
             self.step(&mut packet, frame, (at, direction), tick)?;
         }
-        self.forward(&packet, frame, at, direction, tick)
+        self.forward(&mut packet, frame, at, direction, tick)
     }
 
     /// Ends a connection; its backend.
@@ -445,71 +461,6 @@ impl Model {
         })
     }
 
-    /// Connections of a backend: all, and those that are established.
-    fn load(&self, backend: usize) -> (u64, u64) {
-        let of = || self.connections.iter().filter(|connection| connection.backend == backend);
-        (of().count() as u64, of().filter(|connection| connection.state == State::Established).count() as u64)
-    }
-
-    fn admits(&self, backend: usize) -> bool {
-        let limit = self.backends[backend].limit;
-        self.backends[backend].weight > 0 && (limit == 0 || self.load(backend).0 < u64::from(limit))
-    }
-
-    fn schedule(&mut self, service: ServiceId, client: SocketAddr) -> Result<usize, Drop> {
-        let known = &self.services[service.0];
-        let length = known.list.len();
-        if length == 0 {
-            return Err(Drop::NoBackend);
-        }
-        let first = match known.service.scheduler {
-            Scheduler::LeastConnections | Scheduler::WeightedLeastConnections => {
-                let list = known.list.clone();
-                let open = list.iter().copied().filter(|backend| self.admits(*backend));
-                let cost = |backend: usize| {
-                    let (all, established) = self.load(backend);
-                    (established * 256 + all - established, u64::from(self.backends[backend].weight))
-                };
-                let less = |best: usize, next: usize| {
-                    let ((a, a_weight), (b, b_weight)) = (cost(best), cost(next));
-                    if b * a_weight < a * b_weight { next } else { best }
-                };
-                let few = length <= LEAST_SCANNED;
-                let of_two = (length > LEAST_SCANNED).then(|| {
-                    let hash = (self.hash)(known.service.protocol, client, known.service.address);
-                    let (one, other) = (hash as u32, (hash >> 32) as u32);
-                    let [one, mut other] = [one, other].map(|half| ((u64::from(half) * length as u64) >> 32) as usize);
-                    if other == one {
-                        other = (one + 1) % length;
-                    }
-                    [list[one], list[other]].into_iter().filter(|backend| self.admits(*backend)).reduce(less)
-                });
-                let least = match of_two.flatten() {
-                    None if few => open.reduce(less),
-                    None => {
-                        let from = self.services[service.0].turn as usize % length;
-                        let walked = list.iter().copied().cycle().skip(from).take(LEAST_WALKED.min(length));
-                        let least = walked.filter(|backend| self.admits(*backend)).reduce(less);
-                        self.services[service.0].turn += LEAST_WALKED as u64;
-                        least
-                    }
-                    of_two => of_two,
-                };
-                return least.ok_or(Drop::BackendsFull);
-            }
-            Scheduler::RoundRobin | Scheduler::WeightedRoundRobin => {
-                let turn = &mut self.services[service.0].turn;
-                *turn += 1;
-                (*turn - 1) as usize % length
-            }
-            Scheduler::SourceHash => schedule::hash_source(client, false) as usize % length,
-            Scheduler::Maglev => schedule::hash_source(client, true) as usize % length,
-        };
-        let list = self.services[service.0].list.clone();
-        let tried = list.iter().cycle().skip(first).take(SCHEDULE_TRIES);
-        tried.copied().find(|backend| self.admits(*backend)).ok_or(Drop::BackendsFull)
-    }
-
     /// `before`: the backend of the connection that it takes the place of.
     fn begin(
         &mut self,
@@ -525,6 +476,7 @@ impl Model {
         let Some(service) = self.service_of(packet) else {
             return Err(self.leave_unmatched(to, Pass::NoService, tick));
         };
+        let begins_by_syn = tcp_flags & (SYN | ACK) == SYN;
         let begins = match tcp_flags & (RST | SYN | ACK) {
             SYN => true,
             flags if flags & (RST | SYN) != 0 => false,
@@ -575,6 +527,11 @@ impl Model {
         let source = self.count_at_source(service, client.ip(), tick);
         let splice = cookie.map(|cookie| Self::splice(packet, frame, cookie));
         let auto = matches!(self.services[service.0].service.syn_proxy, SynProxy::Auto { .. });
+        let opens = packet.tuple.protocol == TCP && (begins_by_syn || splice.is_some());
+        let tells = opens && self.services[service.0].service.client_address != ClientAddress::Off;
+        let is_prefixed = tells && self.services[service.0].service.client_address == ClientAddress::ProxyV2;
+        let opted = tells && !is_prefixed;
+        let prefixed = is_prefixed.then(|| Self::first_number(packet, frame, splice));
         let counted = auto && splice.is_none() && state == State::SynReceived;
         let client_route = None;
         let mut connection = Connection {
@@ -589,6 +546,9 @@ impl Model {
             splice,
             counted,
             source,
+            tells,
+            opted,
+            prefixed,
         };
         match self.services[service.0].service.forward.clone() {
             ForwardingMethod::Route => {}
@@ -652,7 +612,7 @@ impl Model {
 
     fn forward(
         &mut self,
-        packet: &Packet,
+        packet: &mut Packet,
         frame: &mut Vec<u8>,
         at: usize,
         direction: Direction,
@@ -681,7 +641,10 @@ impl Model {
             Direction::Inward => (self.routes)(backend.ip())?,
             Direction::Outward => client_route.ok_or(Drop::NoRoute)?,
         };
+        let is_flow = matches!(packet.kind, Kind::Flow { .. });
+        let prefix = self.room_for_prefix(at, packet).filter(|_| is_flow && direction == Direction::Inward);
         let outer = match (tunnel, packet.is_ipv6()) {
+            (false, _) if prefix.is_some() => prefix.unwrap_or(0),
             (false, _) => 0,
             (true, false) => 20,
             (true, true) => 40,
@@ -702,6 +665,7 @@ impl Model {
                 (Some(splice), Kind::Error) if direction == Direction::Inward => splice.shift_quoted(frame, packet),
                 _ => {}
             }
+            self.tell(at, packet, frame, direction, route.mtu);
         } else {
             if let Kind::Flow { .. } = packet.kind {
                 packet.complete(frame);
@@ -712,47 +676,5 @@ impl Model {
         }
         packet.set_link(frame, route.source, route.destination);
         Ok(())
-    }
-}
-
-impl Model {
-    /// What becomes of a packet that is larger than `mtu`; `from` says so to its sender.
-    fn too_big(&mut self, packet: &Packet, frame: &[u8], from: IpAddr, mtu: usize, tick: u32) -> Refusal {
-        let tell = match (packet.kind, packet.is_ipv6()) {
-            (Kind::Error, _) => false,
-            (_, true) => packet.length > IPV6_LEAST_MTU,
-            (_, false) => packet.dont_fragment(frame),
-        };
-        if self.icmp_sent.0 != tick {
-            self.icmp_sent = (tick, 0);
-        }
-        if !tell || self.icmp_sent.1 >= ICMP_PER_TICK {
-            return Drop::TooBig.into();
-        }
-        self.icmp_sent.1 += 1;
-        Refusal::TooBigMessage(packet.too_big(
-            frame,
-            from,
-            if packet.is_ipv6() { mtu.max(IPV6_LEAST_MTU) } else { mtu },
-        ))
-    }
-}
-
-/// Why a packet does not go on.
-#[derive(Debug)]
-enum Refusal {
-    Drop(Drop),
-    /// Dropped, and its sender gets this frame.
-    TooBigMessage(Vec<u8>),
-    /// The same, by the SYN proxy.
-    SynAnswered(Vec<u8>),
-    /// A backend's packet, which is answered by this one.
-    Reset(Vec<u8>),
-    Pass(Pass),
-}
-
-impl From<Drop> for Refusal {
-    fn from(reason: Drop) -> Self {
-        Self::Drop(reason)
     }
 }

@@ -12,7 +12,7 @@ use super::super::shape::State;
 use super::packet::{Kind, Packet};
 use super::{ACK, Connection, Direction, FIN, Model, RST, Refusal, SYN, ServiceId};
 
-const MSS: [u16; 8] = [216, 536, 1220, 1360, 1400, 1440, 1460, 8940];
+pub(super) const MSS: [u16; 8] = [216, 536, 1220, 1360, 1400, 1440, 1460, 8940];
 const NO_SCALE: u8 = 15;
 const OWN_SCALE: u8 = 7;
 const OPTIONS: usize = 16;
@@ -24,7 +24,7 @@ pub(super) struct Splice {
     number: u32,
     open: bool,
     timestamp: u32,
-    isn: u32,
+    pub(super) isn: u32,
     /// Whether windows are scaled, the backend's scale, and how far the client's are shifted.
     scales: Option<(u8, u8)>,
 }
@@ -38,11 +38,16 @@ struct Options {
     times: Option<(u32, u32)>,
 }
 
-/// The options of a header, each with its place in it: as many as are looked at.
-fn each(l4: &[u8]) -> Vec<(usize, Vec<u8>)> {
+/// The options of a header, each with its place in it: as many as the SYN proxy looks at.
+pub(super) fn each(l4: &[u8]) -> Vec<(usize, Vec<u8>)> {
+    first(l4, OPTIONS)
+}
+
+/// So many of them at most.
+pub(super) fn first(l4: &[u8], most: usize) -> Vec<(usize, Vec<u8>)> {
     let end = usize::from(l4[12] >> 4) * 4;
     let (mut at, mut all) = (20, Vec::new());
-    while all.len() < OPTIONS && at < end {
+    while all.len() < most && at < end {
         let length = match l4.get(at) {
             None | Some(0) => break,
             Some(1) => 1,
@@ -57,8 +62,13 @@ fn each(l4: &[u8]) -> Vec<(usize, Vec<u8>)> {
     all
 }
 
-fn long(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn long(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// The timestamps of a header, own and echoed.
+pub(super) fn times(l4: &[u8]) -> Option<(u32, u32)> {
+    Options::of(l4).times
 }
 
 impl Options {
@@ -165,7 +175,7 @@ impl Packet {
 }
 
 /// Changes bytes that a checksum at `at` covers, which stays right.
-fn edit(bytes: &mut [u8], at: usize, change: impl FnOnce(&mut [u8])) {
+pub(super) fn edit(bytes: &mut [u8], at: usize, change: impl FnOnce(&mut [u8])) {
     let before = bytes.to_vec();
     change(bytes);
     let mut checksum = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
@@ -177,7 +187,7 @@ fn edit(bytes: &mut [u8], at: usize, change: impl FnOnce(&mut [u8])) {
     bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
-fn add(bytes: &mut [u8], at: usize, what: u32) {
+pub(super) fn add(bytes: &mut [u8], at: usize, what: u32) {
     let sum = long(bytes, at).wrapping_add(what);
     bytes[at..at + 4].copy_from_slice(&sum.to_be_bytes());
 }
@@ -253,6 +263,7 @@ impl Model {
 
     /// The answer to a SYN.
     pub(super) fn answer(&self, packet: &Packet, frame: &[u8], tick: u32) -> Refusal {
+        let told = self.service_of(packet).map_or(0, |service| self.address_bytes(service, packet));
         let l4 = packet.l4(frame);
         let options = Options::of(l4);
         let isn = long(l4, 4);
@@ -266,7 +277,7 @@ impl Model {
             | u32::from(options.scale) << 26
             | (self.epoch as u32) << 30;
         let offer = Options {
-            mss: if ipv6 { 1440 } else { 1460 },
+            mss: if ipv6 { 1440 } else { 1460 } - told as u16,
             scale: if options.scale == NO_SCALE { NO_SCALE } else { OWN_SCALE },
             times: options.times.map(|(own, _)| (tick << 7 | 1, own)),
             ..options

@@ -7,8 +7,8 @@ use std::num::NonZeroU32;
 use ipnet::IpNet;
 use rig_datapath::balancer::replay::Packet;
 use rig_datapath::balancer::{
-    AccessLists, Backend, Config, Drop, ExpiryPolicy, ForwardingMethod, Limits, Pass, PortReuse, Protocol, Scheduler,
-    Service, Sizes, SynProxy, Timeouts,
+    AccessLists, Backend, ClientAddress, Config, Drop, ExpiryPolicy, ForwardingMethod, Limits, Pass, PortReuse,
+    Protocol, Scheduler, Service, Sizes, SynProxy, Timeouts,
 };
 use rig_wire::checksum;
 use rig_wire::ethernet::{Ethernet, HEADER, Mac, TAG};
@@ -102,6 +102,7 @@ pub fn config() -> Config {
                         (PROXIED, Protocol::Tcp) => SynProxy::Always,
                         _ => SynProxy::Off,
                     },
+                    client_address: ClientAddress::Off,
                     access: if number == DENIED { denying.clone() } else { AccessLists::default() },
                     limits: if number == LIMITED { limits } else { Limits::default() },
                 });

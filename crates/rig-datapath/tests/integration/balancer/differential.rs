@@ -11,8 +11,8 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as Runs, TestCaseError, TestError, TestRunner};
 use rig_datapath::balancer::model::{Model, Route};
 use rig_datapath::balancer::{
-    AccessLists, Backend, Balancer, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Limits, Pass, Policy,
-    PortReuse, Protocol, Rate, Scheduler, Service, SynProxy, UnhandledPolicy,
+    AccessLists, Backend, Balancer, ClientAddress, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Limits,
+    Pass, Policy, PortReuse, Protocol, Rate, Scheduler, Service, Sizes, SynProxy, UnhandledPolicy,
 };
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -133,14 +133,14 @@ fn payload() -> impl Strategy<Value = u16> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        16 => (0_u8..4, 0_u8..12, 0_u8..14, flags(), payload(), spoil()).prop_map(
+        16 => (0_u8..4, 0_u8..12, 0_u8..16, flags(), payload(), spoil()).prop_map(
             |(client, port, service, flags, payload, spoil)| Step::In { client, port, service, flags, payload, spoil }
         ),
         10 => (any::<u16>(), flags(), payload(), spoil())
             .prop_map(|(connection, flags, payload, spoil)| Step::Out { connection, flags, payload, spoil }),
         3 => (any::<u16>(), any::<bool>(), prop_oneof![Just(3_u8), Just(11), Just(8), Just(1), Just(2)], 20_u8..80)
             .prop_map(|(connection, outward, kind, quoted)| Step::Error { connection, outward, kind, quoted }),
-        10 => (0_u8..4, 0_u8..12, 0_u8..3, any::<u8>())
+        12 => (0_u8..4, 0_u8..12, 0_u8..6, any::<u8>())
             .prop_map(|(client, port, service, options)| Step::Open { client, port, service, options }),
         12 => (any::<u8>(), any::<bool>(), 0_u8..16, any::<u8>(), flags()).prop_map(
             |(nth, probe, wrong, options, flags)| Step::Acknowledge { nth, probe, wrong, options, flags }
@@ -192,6 +192,14 @@ fn always(service: Service) -> Service {
     Service { syn_proxy: SynProxy::Always, ..service }
 }
 
+fn toa(service: Service) -> Service {
+    Service { client_address: ClientAddress::Toa, ..service }
+}
+
+fn proxy_v2(service: Service) -> Service {
+    Service { client_address: ClientAddress::ProxyV2, ..service }
+}
+
 fn keep(service: Service) -> Service {
     Service { reuse: PortReuse::Keep, ..service }
 }
@@ -211,7 +219,7 @@ fn everything() -> Vec<Service> {
     vec![
         Service { sloppy_tcp: true, ..service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4) },
         with(Scheduler::Maglev, udp_service("10.0.0.200:53", full_nat(&["10.0.0.100"]), &v4)),
-        with(Scheduler::WeightedLeastConnections, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6)),
+        toa(with(Scheduler::WeightedLeastConnections, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6))),
         keep(with(
             Scheduler::LeastConnections,
             service(
@@ -225,13 +233,15 @@ fn everything() -> Vec<Service> {
         udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[backend("[fd00::12]:83", 1)]),
         udp_service("[fd00::205]:53", ForwardingMethod::Nat, &v6),
         // More backends than are all looked at, of which some are soon at their limits.
-        with(Scheduler::WeightedLeastConnections, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many)),
-        always(service("10.0.0.208:80", full_nat(&["10.0.0.104"]), &v4)),
+        toa(with(Scheduler::WeightedLeastConnections, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many))),
+        always(toa(service("10.0.0.208:80", full_nat(&["10.0.0.104"]), &v4))),
         always(service("[fd00::208]:80", ForwardingMethod::Nat, &[backend("[fd00::12]:8080", 1)])),
         Service {
             syn_proxy: SynProxy::Auto { from: NonZeroU32::new(2).unwrap() },
             ..keep(service("10.0.0.209:80", full_nat(&["10.0.0.104"]), &v4))
         },
+        always(proxy_v2(service("[fd00::209]:80", full_nat(&["fd00::101"]), &[backend("[fd00::12]:8080", 1)]))),
+        proxy_v2(service("10.0.0.210:80", full_nat(&["10.0.0.105"]), &v4)),
         // A backend in common with the other one, and an address of this machine's.
         service("10.0.0.1:80", ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)]),
     ]
@@ -247,6 +257,8 @@ fn configs() -> Vec<Config> {
     fewer[0].backends.truncate(1);
     fewer[0].expire = ExpiryPolicy::Removed;
     fewer[0].reuse = PortReuse::Keep;
+    fewer[0].client_address = ClientAddress::Toa;
+    fewer[2].client_address = ClientAddress::Off;
     fewer[1].expire = ExpiryPolicy::Quiescent;
     fewer[3].forward = full_nat(&["10.0.0.102"]);
     let mut listed = all.clone();
@@ -254,7 +266,7 @@ fn configs() -> Vec<Config> {
     listed[1].access = lists(&[], &["10.0.0.62/32"]);
     listed[2].access = lists(&["fd00::/32"], &["fd00::60/127", "::/0"]);
     listed[9].access = lists(&["10.0.0.56/29"], &["10.0.0.61/32"]);
-    listed[12].access = lists(&["0.0.0.0/0"], &[]);
+    listed[14].access = lists(&["0.0.0.0/0"], &[]);
     let pass = Policy { fragments: UnhandledPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
     // Two in a tick.
     let few = Policy { strays: NonZeroU32::new(14), ..Policy::default() };
@@ -357,12 +369,21 @@ impl ProgramAndModel<'_> {
                     (known.map_or(Protocol::Tcp, |(protocol, _)| *protocol), service, client)
                 };
                 let l4 = if protocol == Protocol::Tcp { L4::Tcp(ACK) } else { L4::Udp };
-                let about = Frame::new(l4, source, destination).payload(b"quoted").packet();
+                let about = Frame::new(l4, source, destination).payload(b"quoted");
+                let about = Frame { sequence: about.sequence + u32::from(quoted % 4), ..about }.packet();
                 let from = if source.is_ipv6() { "fd00::99" } else { "10.0.0.99" };
                 self.packet(&icmp_error(from, &source.ip().to_string(), kind, 4, 1400, &about, quoted.into()))
             }
             Step::Open { client: number, port, service, options } => {
-                let service = ["10.0.0.208:80", "[fd00::208]:80", "10.0.0.209:80"][usize::from(service)];
+                let all = [
+                    "10.0.0.208:80",
+                    "[fd00::208]:80",
+                    "10.0.0.209:80",
+                    "[fd00::209]:80",
+                    "10.0.0.210:80",
+                    "10.0.0.207:80",
+                ];
+                let service = all[usize::from(service)];
                 let address: SocketAddr = service.parse().unwrap();
                 let source = SocketAddr::new(client(number, address.is_ipv6()), 5000 + u16::from(port));
                 let segment = Segment { sequence: u32::from(options) << 25, ..segment_between(source, address, SYN) };
@@ -412,10 +433,19 @@ impl ProgramAndModel<'_> {
                     (true, Some((Protocol::Tcp, source, destination))) => (source, destination),
                     _ => return Ok(()),
                 };
+                // Near the client's first number where that matters.
+                let near = |far: u32| {
+                    let behind = [0, 1, 1, 2, 6, 28, 29, 30, 52, 53, 54, 1 << 31][usize::from(flags ^ options) % 12];
+                    self.model
+                        .first_number_of(nth)
+                        .filter(|_| options % 8 > 0)
+                        .map_or(far, |isn| isn.wrapping_add(behind))
+                };
                 let segment = Segment {
-                    acknowledged: 77,
-                    sequence: 0xffff_fff0,
+                    acknowledged: if outward { near(77) } else { 77 },
+                    sequence: if outward { 0xffff_fff0 } else { near(0xffff_fff0) },
                     window: 5000,
+                    payload: vec![options; usize::from(options) % 5],
                     ..segment_between(source, destination, flags)
                 };
                 self.packet(&Segment { options: some_options(options), ..segment }.bytes())
@@ -535,6 +565,10 @@ struct Sequence {
     steps: Vec<Step>,
 }
 
+fn sizes() -> Sizes {
+    Sizes { services: 32, ..small() }
+}
+
 /// The file of a sequence that is to be played in place of random ones.
 const REPLAYED: &str = "NETRIG_TEST_SEQUENCE";
 
@@ -576,7 +610,7 @@ fn write_down(hash_keys: &[u64], tick: u32, steps: Vec<Step>) -> String {
 fn replay(path: &str) {
     let sequence: Sequence = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let keys = sequence.hash_keys.try_into().unwrap();
-    let Some(mut lab) = Lab::with(&config(&[]), || Balancer::load_with_keys(small(), keys)) else { return };
+    let Some(mut lab) = Lab::with(&config(&[]), || Balancer::load_with_keys(sizes(), keys)) else { return };
     stay_on_one_cpu();
     lab.later(sequence.tick - lab.tick);
     if let Err(error) = play(&mut lab, &sequence.steps) {
@@ -589,7 +623,7 @@ fn the_program_does_what_the_model_says() {
     if let Ok(path) = std::env::var(REPLAYED) {
         return replay(&path);
     }
-    let Some(lab) = Lab::new(small(), &config(&[])) else { return };
+    let Some(lab) = Lab::new(sizes(), &config(&[])) else { return };
     stay_on_one_cpu();
     // 32 cases of up to 250 steps take some seconds.
     let mut runner =

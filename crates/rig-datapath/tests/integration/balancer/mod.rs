@@ -4,6 +4,7 @@ mod access;
 mod adopt;
 mod cases;
 mod changes;
+mod client_address;
 mod differential;
 mod errors;
 mod expire;
@@ -28,8 +29,8 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol, Scheduler, Service,
-    Sizes, SynProxy, Timeouts,
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol,
+    Scheduler, Service, Sizes, SynProxy, Timeouts,
 };
 
 pub fn small() -> Sizes {
@@ -68,6 +69,7 @@ pub fn service(address: &str, forward: ForwardingMethod, backends: &[Backend]) -
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
+        client_address: ClientAddress::Off,
         access: AccessLists::default(),
         limits: Limits::default(),
     }

@@ -1,6 +1,7 @@
 //! Real programs and the kernel's own TCP through the attached balancer: client - balancer - servers, each in a network
 //! namespace, each joined by a wire of its own.
 
+mod client_address;
 mod expire;
 mod hostile;
 mod lab;
@@ -19,8 +20,8 @@ mod web;
 use std::net::{IpAddr, SocketAddr};
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol, Scheduler, Service,
-    Sizes, SynProxy, Timeouts,
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol,
+    Scheduler, Service, Sizes, SynProxy, Timeouts,
 };
 
 use super::balancer::frames;
@@ -60,6 +61,7 @@ pub fn tcp(address: &str, port: u16, forward: ForwardingMethod, backends: Vec<Ba
         sloppy_tcp: false,
         reuse: PortReuse::Reschedule,
         syn_proxy: SynProxy::Off,
+        client_address: ClientAddress::Off,
         access: AccessLists::default(),
         limits: Limits::default(),
     }

@@ -34,6 +34,11 @@ pub fn has_web() -> bool {
     nginx && has("curl", "--version", "curl") && has("wrk", "-v", "wrk")
 }
 
+/// The one that is here.
+pub fn nginx() -> &'static str {
+    NGINX.into_iter().find(|program| Command::new(program).arg("-v").output().is_ok()).unwrap()
+}
+
 /// The files that every server has.
 pub struct Pages {
     directory: TempDir,
@@ -93,8 +98,7 @@ impl Nginx {
             root = pages.directory.path().display()
         );
         fs::write(files.path().join("nginx.conf"), config).unwrap();
-        let program = NGINX.into_iter().find(|program| Command::new(program).arg("-v").output().is_ok()).unwrap();
-        let mut command = Command::new(program);
+        let mut command = Command::new(nginx());
         command.args(["-p", &folder, "-c", "nginx.conf", "-e", "stderr"]).stdin(Stdio::null()).stderr(Stdio::inherit());
         process::in_namespace(&mut command, ns);
         let child = process::die_with_parent(&mut command).spawn().unwrap();

@@ -1,0 +1,90 @@
+//! `netrig lb receive`: at a backend, programs are told the addresses of clients that a balancer tells of.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use ipnet::IpNet;
+use rig_cli::exit::{Exit, ExitContext, Failure};
+use rig_cli::streams;
+use rig_datapath::balancer::{AddressReceiver, MOST_TRUSTED};
+use rig_sys::signal;
+
+use crate::settings::parse_prefix;
+
+#[derive(Debug, Args)]
+pub struct ReceiveArgs {
+    /// Whose word is taken: a prefix with the balancers' local addresses, e.g. 10.0.0.200/29 or 2001:db8::8; can be repeated. Who
+    /// else can connect from there can say that it is any client
+    #[arg(long, value_name = "CIDR", required = true, value_parser = parse_prefix)]
+    from: Vec<IpNet>,
+    /// Of whose programs, and those of all cgroups below: a directory of cgroup v2 [default: all of the machine's]
+    #[arg(long, value_name = "PATH")]
+    cgroup: Option<PathBuf>,
+}
+
+/// Where a table of mounts says that the hierarchy of cgroup v2 is (proc_pid_mounts(5)).
+fn root_cgroup(mounts: &str) -> Option<&Path> {
+    mounts.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let path = fields.next()?;
+        (fields.next()? == "cgroup2").then_some(Path::new(path))
+    })
+}
+
+pub fn execute(arguments: &ReceiveArgs) -> Result<Exit, Failure> {
+    if arguments.from.len() > MOST_TRUSTED {
+        let error = anyhow!("--from names {} prefixes, and {MOST_TRUSTED} are the most", arguments.from.len());
+        return Err(Failure::new(Exit::BadInput, error));
+    }
+    let cgroup = match &arguments.cgroup {
+        Some(path) => path.clone(),
+        None => {
+            let mounts =
+                fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts").or_exit(Exit::Lacking)?;
+            let root =
+                root_cgroup(&mounts).ok_or_else(|| anyhow!("no cgroup v2 is mounted: mount -t cgroup2 none PATH"));
+            root.or_exit(Exit::Lacking)?.to_owned()
+        }
+    };
+    let (stop, stopped) = mpsc::channel();
+    let end = move || {
+        // Who waits for it is there as long as this process.
+        let _ = stop.send(());
+    };
+    signal::on_stop_signal(end).context("take signals").or_exit(Exit::Failed)?;
+    let receiver = AddressReceiver::attach(&cgroup, &arguments.from).or_exit(Exit::Lacking)?;
+    let prefixes: Vec<String> = arguments.from.iter().map(ToString::to_string).collect();
+    let begun =
+        format!("ready: programs of {} see the clients that {} tell of\n", cgroup.display(), prefixes.join(", "));
+    streams::print(&begun)?;
+    // The sender lives in the thread of signals.
+    let _ = stopped.recv();
+    let seen = receiver.receptions().or_exit(Exit::Failed)?;
+    let ended = format!(
+        "accepted: {} of clients that were told, {} without, {} from others{}\n",
+        seen.told,
+        seen.without,
+        seen.others,
+        if seen.no_memory > 0 { format!(", {} without memory", seen.no_memory) } else { String::new() }
+    );
+    streams::print(&ended)?;
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hierarchy_of_version_2_is_found() {
+        let hybrid = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n\
+                      cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+        assert_eq!(root_cgroup(hybrid), Some(Path::new("/sys/fs/cgroup/unified")));
+        assert_eq!(root_cgroup("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n"), Some(Path::new("/sys/fs/cgroup")));
+        assert_eq!(root_cgroup("proc /proc proc rw 0 0\n"), None);
+    }
+}

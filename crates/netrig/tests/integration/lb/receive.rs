@@ -1,0 +1,61 @@
+//! `netrig lb receive`: where it is put, and its end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+
+use rig_skip::{Lack, skip};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::world::is_root;
+
+fn receive(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_netrig"));
+    command.args(["lb", "receive", "--from", "127.0.0.0/8"]).args(arguments);
+    command
+}
+
+#[test]
+fn it_stays_until_it_is_told_to_end() {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    if !is_root() || !mounts.lines().any(|line| line.split(' ').nth(2) == Some("cgroup2")) {
+        return skip(Lack::Root, "programs on a cgroup of version 2 need root and a mount of it");
+    }
+    let mut child = receive(&[]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    assert!(
+        line.starts_with("ready: programs of /") && line.ends_with("see the clients that 127.0.0.0/8 tell of\n"),
+        "{line}"
+    );
+    // Who says nothing is who it is.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (_far, from) = listener.accept().unwrap();
+    assert_eq!(from, near.local_addr().unwrap());
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    let without = rest.strip_prefix("accepted: 0 of clients that were told, ").and_then(|rest| rest.split(' ').next());
+    assert!(without.is_some_and(|without| without.parse::<u64>().unwrap() >= 1), "{rest}");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn what_is_no_cgroup_is_refused() {
+    let refused = |arguments: &[&str]| {
+        let output = receive(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (status, said) = refused(&["--from", "10.0.0.1/8"]);
+    assert!(status == Some(2) && said.contains("write 10.0.0.0/8"), "{said}");
+    if !is_root() {
+        return skip(Lack::Root, "eBPF programs need root of the machine");
+    }
+    let (status, said) = refused(&["--cgroup", "/proc"]);
+    assert!(status == Some(3) && said.contains("/proc, which has to be a directory of cgroup v2"), "{said}");
+    let (status, said) = refused(&["--cgroup", "/nowhere"]);
+    assert!(status == Some(3) && said.contains("/nowhere"), "{said}");
+}

@@ -1,0 +1,471 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * How a backend that sees a local address is told its client's: by an option of TCP of kind 254, as the kernel modules "toa" read it: its
+ * length, 8 bytes or with IPv6 20, the client's port and its address. They look at the segment from which the backend's socket is made: the one
+ * that completes the handshake, or with TCP Fast Open the SYN. So all of a client's segments have it, the repeated ones too, until the
+ * backend sends one other than its SYN-ACK, which it does behind that one. Where there is no room for it the segment goes without, and is counted.
+ *
+ * Or it is told by the header of the PROXY protocol before the first byte of the stream, by which sequence numbers differ from there on.
+ *
+ * The client is told that segments may be so much smaller, by the MSS of the backend's SYN-ACK (RFC 9293, 3.7.1).
+ */
+#ifndef BALANCER_CLIENT_ADDRESS_H
+#define BALANCER_CLIENT_ADDRESS_H
+
+#include "syn_proxy.h"
+#include "tunnel.h"
+#include "unmatched.h"
+
+#define MOST_TCP_HEADER 60
+/* Smaller ones stay as they are: the SYN proxy knows none that are smaller. */
+#define LEAST_MSS 216
+/* Of options that are a byte each. */
+#define MOST_SMALL_OPTIONS 40
+/* In place of a client's own option of kind 254, which only the balancer may say: the other one for experiments (RFC 4727). */
+#define OPTION_VOID 253
+/* Four options that say nothing. */
+#define ALL_NOPS 0x01010101
+/* Words of 4 bytes behind the first 2, of which no headers have more. */
+#define MOST_WORDS 29
+
+struct moving {
+	struct xdp_md *ctx;
+	__u32 by;
+};
+
+static long move_word(__u32 i, struct moving *m)
+{
+	__u32 at = (2 + 4 * i) & 127, from = (at + m->by) & 255;
+	void *end = (void *)(long)m->ctx->data_end, *data = (void *)(long)m->ctx->data;
+	__u32 *old = data + from, *new = data + at;
+
+	if ((void *)(old + 1) > end || (void *)(new + 1) > end)
+		return 1;
+	*new = *old;
+	return 0;
+}
+
+/* Makes room of `by` bytes behind the first ones of the frame, `headers` of them; 0 or a reason for a drop. */
+static always_inline int make_gap(struct xdp_md *ctx, __u32 headers, __u32 by)
+{
+	/* For the verifier: at most 52. */
+	struct moving m = { .ctx = ctx, .by = by & 63 };
+	__u16 *first, *old;
+
+	if (bpf_xdp_adjust_head(ctx, -(int)by))
+		return DROP_INTERNAL;
+	first = (void *)(long)ctx->data;
+	old = (void *)first + (by & 63);
+	if ((void *)(old + 1) > (void *)(long)ctx->data_end || (void *)(first + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	*first = *old;
+	LOOP(MOST_WORDS, (headers - 2) / 4, move_word, &m);
+	return 0;
+}
+
+struct editing {
+	struct xdp_md *ctx;
+	__u32 at, end, l4;
+	/* By how much the MSS is lowered; 0: not. And a kind that is made void. */
+	__u32 lower, also;
+	/* What the checksum changes by. */
+	__u32 change;
+};
+
+/* Writes a word of an option at this offset in the frame. */
+static always_inline void edit_word(struct editing *e, __u16 *word, __u32 at, __u16 new)
+{
+	__u16 change = fold((__u64)(__u16)~*word + new);
+
+	*word = new;
+	/* Bytes that are not on a word's boundary count the other way round (RFC 1071, 2 (B)). */
+	e->change += (at - e->l4) & 1 ? swapped(change) : change;
+}
+
+static long edit_option(__u32 i, struct editing *e)
+{
+	__u32 length, next, at = e->at;
+	__u8 *option = next_option(e->ctx, at, e->end, &next, &length), kind;
+	void *end = (void *)(long)e->ctx->data_end;
+
+	if (!option)
+		return 1;
+	e->at = next;
+	kind = option[0];
+	if ((kind == OPTION_TOA || kind == e->also) && (void *)(option + 2) <= end) {
+		/* Two bytes as they stand in memory, of which the first changes. */
+		__u16 word = *(__u16 *)option;
+
+		*(__u8 *)&word = OPTION_VOID;
+		edit_word(e, (void *)option, at, word);
+	}
+	if (e->lower && kind == OPTION_MSS && length == 4 && (void *)(option + 4) <= end) {
+		__u32 mss = bpf_ntohs(*(__u16 *)(option + 2));
+
+		if (mss >= LEAST_MSS + e->lower)
+			edit_word(e, (void *)(option + 2), at, bpf_htons(mss - e->lower));
+	}
+	return 0;
+}
+
+/*
+ * Takes the option for the client's address out of what the client has said itself, and lowers an MSS. What the checksum changes by; -1
+ * where the header is none.
+ */
+OF_PACKET(__s64, edit_options, (struct xdp_md *ctx, __u32 lower, __u32 also), (ctx, lower, also))
+{
+	struct editing e = { .ctx = ctx, .lower = lower, .also = also };
+	struct tcphdr *tcp;
+
+	if (!p)
+		return -1;
+	e.l4 = p->l4 & L4_MASK;
+	tcp = (void *)(long)ctx->data + e.l4;
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return -1;
+	e.at = e.l4 + sizeof(*tcp);
+	e.end = e.l4 + tcp->doff * 4;
+	LOOP(MOST_SMALL_OPTIONS, MOST_SMALL_OPTIONS, edit_option, &e);
+	return e.change;
+}
+
+/* Writes the option; what the checksum changes by, or -1. */
+static always_inline __s64 write_toa(struct xdp_md *ctx, __u32 at, int ipv6, const struct connection *c)
+{
+	__u32 *option = (void *)(long)ctx->data + (at & OPTION_MASK);
+	void *end = (void *)(long)ctx->data_end;
+
+	if ((void *)(option + 2) > end)
+		return -1;
+	option[0] = bpf_htonl((__u32)OPTION_TOA << 24 | address_bytes(ADDRESS_TOA, ipv6) << 16 | bpf_ntohs(c->client_port));
+	if (!ipv6) {
+		option[1] = v4_of(&c->client);
+		return (__u64)option[0] + option[1];
+	}
+	if ((void *)(option + 5) > end)
+		return -1;
+	get_v6((void *)(option + 1), &c->client);
+	return SUM_BYTES(option, 20);
+}
+
+/* Counts a segment that goes to the backend without the client's address. A function of its own as `ask_kernel`. */
+static __noinline int leave_out(__u32 service)
+{
+	refuse(service, DROP_NOT_TOLD);
+	return 0;
+}
+
+struct filling {
+	struct xdp_md *ctx;
+	__u32 at;
+	/* Of what was there. */
+	__u64 sum;
+};
+
+static long fill_word(__u32 i, struct filling *f)
+{
+	__u32 *word = (void *)(long)f->ctx->data + ((f->at + 4 * i) & OPTION_MASK);
+
+	if ((void *)(word + 1) > (void *)(long)f->ctx->data_end)
+		return 1;
+	f->sum += *word;
+	*word = ALL_NOPS;
+	return 0;
+}
+
+/*
+ * Makes room in a full header by leaving out all options but timestamps, for a segment that is no SYN: among them is the D-SACK (RFC 2883)
+ * that clients answer the SYN proxy's keep-alive with. `time` is where timestamps are in the frame, 0 where there are none. By how much the header grows, in the lower half what the checksum changes by, but
+ * for the option itself; -1 where that does not work.
+ */
+OF_PACKET(__s64, make_room, (struct xdp_md *ctx, __u32 options, __u32 time), (ctx, options, time))
+{
+	__u32 by, need, grows, left, at;
+	struct filling f = { .ctx = ctx };
+	__u32 *word;
+	__u64 times;
+
+	if (!p || options > MOST_TCP_HEADER - sizeof(struct tcphdr))
+		return -1;
+	by = address_bytes(ADDRESS_TOA, p->ipv6);
+	times = read_times(ctx, time);
+	at = (p->l4 & L4_MASK) + sizeof(struct tcphdr);
+	need = by + (time ? 2 + TIME_BYTES : 0);
+	grows = need > options ? need - options : 0;
+	f.at = at;
+	LOOP(10, options / 4, fill_word, &f);
+	if (grows && make_gap(ctx, at, grows))
+		return -1;
+	left = options + grows - need;
+	f.sum = (__u64)fold(f.sum) ^ 0xffff;
+	f.sum += (__u64)ALL_NOPS * (left / 4);
+	if (time) {
+		word = (void *)(long)ctx->data + ((at + by) & OPTION_MASK);
+		if ((void *)(word + 3) > (void *)(long)ctx->data_end)
+			return -1;
+		word[0] = bpf_htonl(0x01010000 | OPTION_TIME << 8 | TIME_BYTES);
+		word[1] = times;
+		word[2] = times >> 32;
+		f.sum += SUM_BYTES(word, 12);
+	}
+	return (__s64)grows << 16 | fold(f.sum);
+}
+
+/* The segment, which is translated, gets the option; 0 or a reason for a drop. */
+static always_inline int add_option(struct xdp_md *ctx, struct packet *p, const struct connection *c, __u32 mtu)
+{
+	__u32 l4 = p->l4 & L4_MASK, by = address_bytes(ADDRESS_TOA, p->ipv6), bytes = p->l3_length - (p->l4 - p->l3), header;
+	struct tcphdr *tcp = (void *)(long)ctx->data + l4;
+	__s64 change = 0, toa;
+	__u16 *offset, before;
+
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	header = tcp->doff * 4;
+	/* A checksum that a device completes would begin elsewhere. */
+	if (header < sizeof(*tcp) || header > bytes || p->partial || (mtu && p->l3_length + by > mtu) ||
+	    (header + by > MOST_TCP_HEADER && p->tcp_flags & TCP_SYN))
+		return leave_out(c->service);
+	if (header + by > MOST_TCP_HEADER) {
+		change = make_room(p, ctx, header - sizeof(*tcp), OPTIONS_TIME(read_options(ctx, p->l4)));
+		if (change < 0)
+			return DROP_INTERNAL;
+		by = change >> 16 & 31;
+		change &= 0xffff;
+	} else if (make_gap(ctx, l4 + sizeof(*tcp), by)) {
+		return DROP_INTERNAL;
+	}
+	toa = write_toa(ctx, l4 + sizeof(*tcp), p->ipv6, c);
+	tcp = (void *)(long)ctx->data + l4;
+	if (toa < 0 || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	change += toa;
+	offset = (void *)tcp + 12;
+	before = *offset;
+	*(__u8 *)offset += by / 4 << 4;
+	change += (__u16)~before + (__u64)*offset;
+	/* The pseudo header's length. */
+	change += (__u16)~bpf_htons(bytes) + (__u64)bpf_htons(bytes + by);
+	tcp->check = updated(tcp->check, fold(change));
+	p->l3_length += by;
+	return set_length(ctx, p, bytes + by);
+}
+
+/* Edits options, and the checksum with them; 0 or a reason for a drop. */
+static always_inline int edit(struct xdp_md *ctx, struct packet *p, __u32 lower, __u32 also)
+{
+	__s64 change = edit_options(p, ctx, lower, also);
+	struct tcphdr *tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+
+	if (change < 0 || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	if (!p->partial)
+		tcp->check = updated(tcp->check, fold(change));
+	return 0;
+}
+
+/*
+ * The backend is to be told anew where it has another connection than before: it answers a SYN; or the client, whose old connection is closing, begins
+ * one, which may be refused. One in the middle of a connection may be forged and changes nothing. Not where the SYN proxy has opened it, which
+ * sees to that it ends.
+ */
+static always_inline void tell_anew(struct xdp_md *ctx, const struct packet *p, struct connection *c, __u32 slot, enum direction direction)
+{
+	struct tcphdr *tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+	__u32 answers = p->tcp_flags & TCP_ACK;
+	struct splice *splice;
+
+	if (is_spliced(c) || p->tcp_flags & TCP_RST || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return;
+	if (direction == OUTWARD ? !answers : answers || STATE(c->live) != SYN_RECV)
+		return;
+	if (!(c->counter & TELLS))
+		*(volatile __u16 *)&c->counter = c->counter | TELLS;
+	splice = c->counter & PREFIXED ? splice_at(slot) : 0;
+	if (splice)
+		splice->isn = direction == OUTWARD ? bpf_ntohl(tcp->ack_seq) - 1 : bpf_ntohl(tcp->seq);
+}
+
+/* A segment of a connection whose backend has not shown yet that it knows the client, or a SYN; 0 or a reason for a drop. */
+OF_PACKET(int, tell, (struct xdp_md *ctx, __u32 entry, __u32 mtu), (ctx, entry, mtu))
+{
+	struct connection *c = connection_at(SLOT(entry));
+	__u32 flags;
+
+	if (!p || !c)
+		return DROP_INTERNAL;
+	flags = p->tcp_flags;
+	if (flags & TCP_RST)
+		return 0;
+	if (flags & TCP_SYN)
+		tell_anew(ctx, p, c, SLOT(entry), DIRECTION(entry));
+	if (!(c->counter & TELLS))
+		return 0;
+	if (DIRECTION(entry) == OUTWARD && (flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK)) {
+		/* What the SYN proxy has seen is a SYN-ACK that it has made something else of. */
+		if (flags & TCP_ACK && !p->seen)
+			*(volatile __u16 *)&c->counter = c->counter & ~TELLS;
+		return 0;
+	}
+	if (DIRECTION(entry) == OUTWARD)
+		return edit(ctx, p, address_bytes(ADDRESS_TOA, p->ipv6), OPTION_TOA);
+	return edit(ctx, p, 0, OPTION_TOA) ?: add_option(ctx, p, c, mtu);
+}
+
+/*
+ * The PROXY protocol's header, version 2 (HAProxy's proxy-protocol.txt, 2.2): signature, version 2 and the command PROXY, family and TCP, how many
+ * bytes follow; the client's address and the service's, and their ports. What the checksum changes by, or -1.
+ */
+static always_inline __s64 write_prefix(struct xdp_md *ctx, __u32 at, int ipv6, const struct connection *c, const struct service *s)
+{
+	__u32 *prefix = (void *)(long)ctx->data + (at & OPTION_MASK), ports = c->client_port;
+	void *end = (void *)(long)ctx->data_end;
+
+	if ((void *)(prefix + 7) > end)
+		return -1;
+	ports |= (__u32)s->port << 16;
+	prefix[0] = bpf_htonl(0x0d0a0d0a);
+	prefix[1] = bpf_htonl(0x000d0a51);
+	prefix[2] = bpf_htonl(0x5549540a);
+	prefix[3] = bpf_htonl(ipv6 ? 0x21210024 : 0x2111000c);
+	if (!ipv6) {
+		prefix[4] = v4_of(&c->client);
+		prefix[5] = v4_of(&s->address);
+		prefix[6] = ports;
+		return SUM_BYTES(prefix, 28);
+	}
+	if ((void *)(prefix + 13) > end)
+		return -1;
+	get_v6((void *)(prefix + 4), &c->client);
+	get_v6((void *)(prefix + 8), &s->address);
+	prefix[12] = ports;
+	return SUM_BYTES(prefix, 52);
+}
+
+/* Puts the prefix before the payload of a segment with the client's first number; 0 or a reason for a drop. */
+static __noinline int add_prefix(struct xdp_md *ctx, struct packet *p, const struct connection *c)
+{
+	__u32 l4 = p->l4 & L4_MASK, by = address_bytes(ADDRESS_PROXY_V2, p->ipv6), bytes = p->l3_length - (p->l4 - p->l3), header;
+	struct tcphdr *tcp = (void *)(long)ctx->data + l4;
+	const struct service *s = service_at(c->service);
+	__s64 change;
+
+	if (!s || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	header = tcp->doff * 4;
+	/* The backend takes no such one. */
+	if (header < sizeof(*tcp) || header > bytes)
+		return 0;
+	if (make_gap(ctx, l4 + header, by))
+		return DROP_INTERNAL;
+	change = write_prefix(ctx, l4 + header, p->ipv6, c, s);
+	tcp = (void *)(long)ctx->data + l4;
+	if (change < 0 || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	/* The pseudo header's length. */
+	change += (__u16)~bpf_htons(bytes) + (__u64)bpf_htons(bytes + by);
+	if (tcp->urg) {
+		__u16 before = tcp->urg_ptr;
+		__u32 urgent = bpf_ntohs(before) + by;
+
+		tcp->urg_ptr = bpf_htons(urgent > 0xffff ? 0xffff : urgent);
+		change += (__u16)~before + (__u64)tcp->urg_ptr;
+	}
+	tcp->check = updated(tcp->check, fold(change));
+	p->l3_length += by;
+	return set_length(ctx, p, bytes + by);
+}
+
+/*
+ * A segment of a connection with a prefix before what the client sends. Until the backend has acknowledged all of that, each segment with the
+ * client's first number has it, also one without data: who waits for the backend to speak lets it know, too. All others have numbers that are
+ * so much larger for the backend. 0 or a reason for a drop.
+ */
+OF_PACKET(int, shift_prefixed, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
+{
+	struct connection *c = connection_at(SLOT(entry));
+	const struct splice *splice = splice_at(SLOT(entry));
+	struct shifting s = { .ctx = ctx };
+	struct tcphdr *tcp;
+	__u32 by, behind, flags;
+
+	if (!p || !c || !splice)
+		return DROP_INTERNAL;
+	by = address_bytes(ADDRESS_PROXY_V2, p->ipv6);
+	flags = p->tcp_flags;
+	/* Data of a SYN would be before it: a backend takes none without the option of TCP Fast Open, and the client sends them again. */
+	if (flags & TCP_SYN) {
+		tell_anew(ctx, p, c, SLOT(entry), DIRECTION(entry));
+		return edit(ctx, p, DIRECTION(entry) == OUTWARD ? by : 0, OPTION_FAST_OPEN);
+	}
+	s.l4 = p->l4 & L4_MASK;
+	tcp = (void *)(long)ctx->data + s.l4;
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	if (DIRECTION(entry) == INWARD) {
+		if (c->counter & TELLS && bpf_ntohl(tcp->seq) == splice->isn + 1)
+			return flags & TCP_RST ? 0 : add_prefix(ctx, p, c);
+		add_to(&s, &tcp->seq, 0, by);
+	} else {
+		if (!(flags & TCP_ACK))
+			return 0;
+		behind = bpf_ntohl(tcp->ack_seq) - (splice->isn + 1);
+		if (c->counter & TELLS && behind < by) {
+			add_to(&s, &tcp->ack_seq, 0, -behind);
+		} else {
+			if (c->counter & TELLS && !(flags & TCP_RST) && !(behind >> 31))
+				*(volatile __u16 *)&c->counter = c->counter & ~TELLS;
+			add_to(&s, &tcp->ack_seq, 0, -by);
+		}
+		s.sack = -by;
+		s.at = s.l4 + sizeof(*tcp);
+		s.end = s.l4 + tcp->doff * 4;
+		LOOP(MOST_OPTIONS, MOST_OPTIONS, shift_option, &s);
+	}
+	if (p->partial)
+		return 0;
+	tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	tcp->check = updated(tcp->check, fold(s.change));
+	return 0;
+}
+
+/*
+ * An error on its way to a client about a segment that was made larger. What is too big for a router behind here is so also where the client was
+ * told how large it may be: an option is not added any more, which smaller segments have told; of a prefix the client is told that so
+ * much less fits. What to add to the sequence number that is quoted.
+ */
+OF_PACKET(__u32, tell_of_error, (struct xdp_md *ctx, __u32 slot), (ctx, slot))
+{
+	struct connection *c = connection_at(slot);
+	const struct splice *splice = c && c->counter & PREFIXED ? splice_at(slot) : 0;
+	struct icmp_header *icmp;
+	__u32 mtu, by;
+	__be32 *number;
+
+	if (!p || !c)
+		return 0;
+	icmp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+	if ((void *)(icmp + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	mtu = mtu_of_message(p, icmp);
+	if (!splice) {
+		if (mtu)
+			*(volatile __u16 *)&c->counter = c->counter & ~TELLS;
+		return 0;
+	}
+	by = address_bytes(ADDRESS_PROXY_V2, p->ipv6);
+	if (mtu && c->counter & TELLS) {
+		__u32 before = icmp->rest;
+
+		icmp->rest = bpf_htonl(mtu - by);
+		icmp->checksum = updated(icmp->checksum, fold((__u64)(__u32)~before + icmp->rest));
+	}
+	number = (void *)(icmp + 1) + outer_length(p) + sizeof(struct ports);
+	if ((void *)(number + 1) > (void *)(long)ctx->data_end || bpf_ntohl(*number) - splice->isn <= 1)
+		return 0;
+	return -by;
+}
+
+#endif

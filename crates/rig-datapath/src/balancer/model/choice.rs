@@ -1,0 +1,79 @@
+//! Which backend a connection goes to.
+
+use std::net::SocketAddr;
+
+use super::super::config::Scheduler;
+use super::super::reason::Drop;
+use super::super::schedule::{self, LEAST_SCANNED};
+use super::super::shape::State;
+use super::{Model, ServiceId};
+
+const LEAST_WALKED: usize = 64;
+const SCHEDULE_TRIES: usize = 32;
+
+impl Model {
+    /// Connections of a backend: all, and those that are established.
+    pub(super) fn load(&self, backend: usize) -> (u64, u64) {
+        let of = || self.connections.iter().filter(|connection| connection.backend == backend);
+        (of().count() as u64, of().filter(|connection| connection.state == State::Established).count() as u64)
+    }
+
+    pub(super) fn admits(&self, backend: usize) -> bool {
+        let limit = self.backends[backend].limit;
+        self.backends[backend].weight > 0 && (limit == 0 || self.load(backend).0 < u64::from(limit))
+    }
+
+    pub(super) fn schedule(&mut self, service: ServiceId, client: SocketAddr) -> Result<usize, Drop> {
+        let known = &self.services[service.0];
+        let length = known.list.len();
+        if length == 0 {
+            return Err(Drop::NoBackend);
+        }
+        let first = match known.service.scheduler {
+            Scheduler::LeastConnections | Scheduler::WeightedLeastConnections => {
+                let list = known.list.clone();
+                let open = list.iter().copied().filter(|backend| self.admits(*backend));
+                let cost = |backend: usize| {
+                    let (all, established) = self.load(backend);
+                    (established * 256 + all - established, u64::from(self.backends[backend].weight))
+                };
+                let less = |best: usize, next: usize| {
+                    let ((a, a_weight), (b, b_weight)) = (cost(best), cost(next));
+                    if b * a_weight < a * b_weight { next } else { best }
+                };
+                let few = length <= LEAST_SCANNED;
+                let of_two = (length > LEAST_SCANNED).then(|| {
+                    let hash = (self.hash)(known.service.protocol, client, known.service.address);
+                    let (one, other) = (hash as u32, (hash >> 32) as u32);
+                    let [one, mut other] = [one, other].map(|half| ((u64::from(half) * length as u64) >> 32) as usize);
+                    if other == one {
+                        other = (one + 1) % length;
+                    }
+                    [list[one], list[other]].into_iter().filter(|backend| self.admits(*backend)).reduce(less)
+                });
+                let least = match of_two.flatten() {
+                    None if few => open.reduce(less),
+                    None => {
+                        let from = self.services[service.0].turn as usize % length;
+                        let walked = list.iter().copied().cycle().skip(from).take(LEAST_WALKED.min(length));
+                        let least = walked.filter(|backend| self.admits(*backend)).reduce(less);
+                        self.services[service.0].turn += LEAST_WALKED as u64;
+                        least
+                    }
+                    of_two => of_two,
+                };
+                return least.ok_or(Drop::BackendsFull);
+            }
+            Scheduler::RoundRobin | Scheduler::WeightedRoundRobin => {
+                let turn = &mut self.services[service.0].turn;
+                *turn += 1;
+                (*turn - 1) as usize % length
+            }
+            Scheduler::SourceHash => schedule::hash_source(client, false) as usize % length,
+            Scheduler::Maglev => schedule::hash_source(client, true) as usize % length,
+        };
+        let list = self.services[service.0].list.clone();
+        let tried = list.iter().cycle().skip(first).take(SCHEDULE_TRIES);
+        tried.copied().find(|backend| self.admits(*backend)).ok_or(Drop::BackendsFull)
+    }
+}
