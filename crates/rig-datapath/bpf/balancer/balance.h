@@ -24,27 +24,43 @@ static always_inline void count(__u32 backend, enum direction direction, __u16 b
 	}
 }
 
-/* Makes the connection's state that behind this packet, also where another CPU changes it at the same moment. */
-static always_inline void update_state(struct connection *c, const struct service *s, const struct packet *p,
-				enum direction direction, __u32 tick)
+/* Makes the connection's state that behind this packet; 0 where another CPU changes it at the same moment. */
+static always_inline int try_state(struct connection *c, const struct service *s, const struct packet *p,
+				   enum direction direction, __u32 tick)
 {
-	for (int i = 0; i < 4; i++) {
-		__u64 live = *(volatile __u64 *)&c->live;
-		__u64 next = LIVE(next_state(live, p, direction, is_direct_return(s)), tick);
-		enum state old = STATE(live), new = STATE(next);
+	__u64 live = *(volatile __u64 *)&c->live;
+	__u64 next = LIVE(next_state(live, p, direction, is_direct_return(s)), tick);
+	enum state old = STATE(live), new = STATE(next);
 
-		if (old >= RESERVED || live == next)
-			return;
-		if (atomic_replace(&c->live, live, next) != live)
-			continue;
-		if (old == ESTABLISHED && new != ESTABLISHED)
-			add_load(c->backend, 0, -1);
-		else if (old != ESTABLISHED && new == ESTABLISHED)
-			add_load(c->backend, 0, 1);
-		if (old != new && (old == SYN_RECV || new == SYN_RECV))
-			count_unanswered(c, old == SYN_RECV ? -1 : 1);
-		return;
-	}
+	if (old >= RESERVED || live == next)
+		return 1;
+	if (atomic_replace(&c->live, live, next) != live)
+		return 0;
+	if (old == ESTABLISHED && new != ESTABLISHED)
+		add_load(c->backend, 0, -1);
+	else if (old != ESTABLISHED && new == ESTABLISHED)
+		add_load(c->backend, 0, 1);
+	if (old != new && (old == SYN_RECV || new == SYN_RECV))
+		count_unanswered(c, old == SYN_RECV ? -1 : 1);
+	return 1;
+}
+
+/* Once more, and seldom: a function of its own, so that the verifier walks through it once. */
+OF_PACKET(int, retry_state, (__u32 slot, __u32 direction, __u32 tick), (slot, direction, tick))
+{
+	struct connection *c = connection_at(slot);
+	const struct service *s = c ? service_at(c->service) : 0;
+
+	return !p || !s || try_state(c, s, p, direction & OUTWARD, tick);
+}
+
+static always_inline void update_state(struct connection *c, const struct service *s, struct packet *p, __u32 slot,
+				       enum direction direction, __u32 tick)
+{
+	int done = try_state(c, s, p, direction, tick);
+
+	for (int i = 0; i < 3 && !done; i++)
+		done = retry_state(p, slot, direction, tick);
 }
 
 /* Less time to live, and another's addresses and ports; 0 or a reason for a drop. */
@@ -67,31 +83,33 @@ static always_inline int translate(struct xdp_md *ctx, struct packet *p, const s
 }
 
 /* A function of its own as `ask_kernel`. */
-static __noinline int translate_quoted(struct xdp_md *ctx, struct packet *p, const struct connection *c, __u32 slot,
-				       enum direction direction)
+OF_PACKET(int, translate_quoted, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 {
 	const struct control *control = settings();
-	const struct service *s = service_at(c->service);
+	const struct connection *c = connection_at(SLOT(entry));
+	const struct service *s = c ? service_at(c->service) : 0;
 
-	return control && s ? translate(ctx, p, c, s, ERROR, slot, direction, control) : DROP_INTERNAL;
+	if (!p || !control || !s)
+		return DROP_INTERNAL;
+	return translate(ctx, p, c, s, ERROR, SLOT(entry), DIRECTION(entry), control);
 }
 
 /* Less time to live, and what a tunnel puts around; 0 or a reason for a drop. A function of its own as `ask_kernel`. */
-static __noinline int forward_whole(struct xdp_md *ctx, struct packet *p, const struct connection *c, int kind,
-				    enum direction direction)
+OF_PACKET(int, forward_whole, (struct xdp_md *ctx, int kind, __u32 entry), (ctx, kind, entry))
 {
 	const struct control *control = settings();
+	const struct connection *c = connection_at(SLOT(entry));
 	const struct service *s;
 	const struct backend *b;
 	const struct address *local;
 	int reason;
 
-	if (!control)
+	if (!p || !control || !c)
 		return DROP_INTERNAL;
 	reason = decrement_ttl(ctx, p);
 	if (!reason && kind == FLOW)
 		reason = complete_flow(ctx, p, control);
-	if (reason || direction != INWARD)
+	if (reason || DIRECTION(entry) != INWARD)
 		return reason;
 	s = service_at(c->service);
 	b = backend_at(c->backend);
@@ -124,7 +142,7 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	if (kind == FLOW && !p->seen && concerns_proxy(c, s, p, direction))
 		return UNSEEN;
 	if (kind == FLOW)
-		update_state(c, s, p, direction, tick);
+		update_state(c, s, p, SLOT(entry), direction, tick);
 
 	/* The route out first: a packet that cannot leave is not written to. */
 	reason = find_route(ctx, c, direction, p->ipv6, tick, &route);
@@ -144,11 +162,11 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 		return kind == FLOW ? too_big(p, ctx, from, route.mtu - outer, tick) : drop(DROP_TOO_BIG);
 	}
 	if (is_direct_return(s))
-		reason = forward_whole(ctx, p, c, kind, direction);
+		reason = forward_whole(p, ctx, kind, entry);
 	else if (kind == FLOW)
 		reason = translate(ctx, p, c, s, FLOW, 0, direction, control) ?: is_spliced(c) ? shift(p, ctx, entry) : 0;
 	else
-		reason = translate_quoted(ctx, p, c, SLOT(entry), direction);
+		reason = translate_quoted(p, ctx, entry);
 	reason = reason ?: set_link(ctx, route.source, route.destination);
 	if (reason)
 		return drop(reason);

@@ -267,11 +267,10 @@ static always_inline int has_route(const struct connection *c, enum direction di
  * entry, on the link from which its packets have come, is reached at their source address there. A function of its own because stack
  * frames add up.
  */
-static __noinline int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32 direction_and_ipv6, __u32 tick,
-			      struct route *route)
+OF_POINTERS int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32 direction_and_ipv6, __u32 tick, struct route *route)
 {
-	const struct service *s = service_at(c->service);
-	const struct backend *b = backend_at(c->backend);
+	const struct service *s = c ? service_at(c->service) : 0;
+	const struct backend *b = c ? backend_at(c->backend) : 0;
 	struct outward outward = { .ipv6 = direction_and_ipv6 >> 1 };
 	__u64 known;
 	struct cached_route *cached = 0;
@@ -280,7 +279,7 @@ static __noinline int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32
 	__u32 mark = (tick >> ROUTE_SHIFT) << 16 | stamp_now(tick, &outward.by);
 	int reason;
 
-	if (!s || !b)
+	if (!s || !b || !route)
 		return DROP_INTERNAL;
 	outward.protocol = s->protocol;
 	if (direction_and_ipv6 & OUTWARD) {

@@ -168,6 +168,14 @@ static always_inline int will_belong(__u64 entry, const struct tuple *t)
 	return c && (is_known(c) || STATE(c->live) == RESERVED) && matches(c, DIRECTION(entry), t);
 }
 
+/* Whether an entry is the tuple's. A function of its own: what follows upon its answer is the same for all entries. */
+OF_TUPLE(int, is_entry_of, (__u64 entry, int taken), (entry, taken))
+{
+	if (!t)
+		return 0;
+	return taken ? will_belong(entry, t) : belongs(entry, t);
+}
+
 /*
  * The index entry for a tuple, slot and direction of it; 0 when there is none. `taken`: also one of a connection that is
  * not there yet, which packets do not find and others must not take.
@@ -187,7 +195,7 @@ OF_TUPLE(__u32, find_indexed, (__u64 hash, int taken), (hash, taken))
 		for (int i = 0; i < BUCKET_ENTRIES; i++) {
 			__u64 entry = bucket->entry[i];
 
-			if (entry && entry >> 32 == hash >> 32 && (taken ? will_belong(entry, t) : belongs(entry, t)))
+			if (entry && entry >> 32 == hash >> 32 && is_entry_of(t, entry, taken))
 				return entry;
 		}
 		if (!(__u32)bucket->head)
@@ -227,10 +235,10 @@ OF_TUPLE(__u32, find_each, (__u64 hash), (hash))
  */
 static always_inline __u32 find(const struct tuple *t, __u64 hash)
 {
-	__u32 tag = hash >> 32, set_number = set_of(hash), slot = 0;
+	__u32 tag = hash >> 32, set_number = set_of(hash), slot = UNKNOWN_ZERO(hash);
 	struct set *set = bpf_map_lookup_elem(&connections, &set_number);
 	struct bucket *bucket = bucket_at(hash, 0);
-	__u64 found = 0;
+	__u64 found = UNKNOWN_ZERO(hash);
 
 	if (!set || !bucket)
 		return 0;
@@ -313,6 +321,21 @@ static always_inline int lock_bucket(struct bucket *first, __u64 hash)
 }
 #endif
 
+/* Puts an entry in the place of another one of a bucket on the way, which 0 is for none; whether there was such a one. */
+__noinline int swap_entry(__u64 hash, __u32 step, __u64 before, __u64 entry)
+{
+	struct bucket *bucket = bucket_at(hash, step);
+
+	/* A tracing program writes nothing, and would be called without it. */
+	barrier_var(entry);
+	if (!bucket)
+		return 0;
+	for (int i = 0; i < BUCKET_ENTRIES; i++)
+		if (bucket->entry[i] == before && replace(&bucket->entry[i], before, entry))
+			return 1;
+	return 0;
+}
+
 /*
  * Makes a connection be found by packets with the tuple, unless another one is. In its set that takes no index entry: packets find
  * it from the moment that the record has a state, which is that of `live`.
@@ -356,13 +379,9 @@ OF_TUPLE(int, insert, (__u64 hash, __u32 slot_and_direction, __u64 live), (hash,
 
 		if (!bucket)
 			goto unlock;
-		for (int i = 0; i < BUCKET_ENTRIES; i++) {
-			__u64 entry = (hash >> 32) << 32 | slot_and_direction;
-
-			if (bucket->entry[i] == 0 && replace(&bucket->entry[i], 0, entry)) {
-				result = INSERTED;
-				goto unlock;
-			}
+		if (swap_entry(hash, step, 0, (hash >> 32) << 32 | slot_and_direction)) {
+			result = INSERTED;
+			goto unlock;
 		}
 		/* Before the entry can be seen behind it. */
 		if (step + 1 < PATH_BUCKETS)
@@ -387,18 +406,9 @@ __noinline int remove(__u64 hash, __u32 slot_and_direction)
 	__u64 entry = (hash >> 32) << 32 | slot_and_direction;
 	int found = -1;
 
-	for (int step = 0; step < PATH_BUCKETS && found < 0; step++) {
-		struct bucket *bucket = bucket_at(hash, step);
-
-		if (!bucket)
-			return 0;
-		for (int i = 0; i < BUCKET_ENTRIES; i++) {
-			if (bucket->entry[i] == entry && replace(&bucket->entry[i], entry, 0)) {
-				found = step;
-				break;
-			}
-		}
-	}
+	for (int step = 0; step < PATH_BUCKETS && found < 0; step++)
+		if (swap_entry(hash, step, entry, 0))
+			found = step;
 	for (int step = 0; step < PATH_BUCKETS; step++) {
 		if (step >= found)
 			break;

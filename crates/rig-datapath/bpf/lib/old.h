@@ -36,6 +36,9 @@
 /* What the verifier learns of a copy of this behind here it does not know of it: what is known would differ each time round a loop. */
 #define FORGET(copy) barrier_var(copy)
 
+/* A function that the verifier walks through once, by itself, since Linux 5.12 also where it is given pointers; before, it does so for each call. */
+#define OF_POINTERS static __attribute__((noinline))
+
 /* Since Linux 5.11. */
 #define coarse_ns bpf_ktime_get_ns
 
@@ -59,6 +62,7 @@ static inline __attribute__((__always_inline__)) __u32 frame_length(const struct
 #define LOOP(most, count, body, context) bpf_loop(count, body, context, 0)
 #define coarse_ns bpf_ktime_get_coarse_ns
 #define FORGET(copy)
+#define OF_POINTERS __attribute__((noinline))
 #define ENCAPSULATES_FRAMES BPF_F_ADJ_ROOM_ENCAP_L2_ETH
 #define XDP "xdp.frags"
 #define frame_length(ctx) bpf_xdp_get_buff_len(ctx)

@@ -390,7 +390,7 @@ static __attribute__((noinline)) int parse_flooded(struct __sk_buff *skb, const 
 		return REASON_UNANSWERED;
 	if (inner->h_proto != bpf_htons(ETH_P_IP) && inner->h_proto != bpf_htons(ETH_P_IPV6))
 		return REASON_INVALID_PROTOCOL;
-	reason = parse_behind_label(skb, p, o, ETH_HLEN, inner->h_proto);
+	reason = parse_behind_label(skb, o, ETH_HLEN, inner->h_proto);
 	if (reason)
 		return reason;
 	if (p->l3 + p->length > o->end)

@@ -220,20 +220,23 @@ static always_inline int log_refusal(struct work *w, __u32 interface)
  * What becomes of a packet without a flow, or of one whose flow is of an older configuration. `number` is the interface that
  * it comes from, or, where `outer` says which router it came from, the one that it goes to. 0, or a reason for a drop.
  */
-static __attribute__((noinline)) int decide(struct packet *p, __u32 number, __u32 outer, struct flow *known,
-					    struct resolution *out)
+OF_POINTERS int decide(__u32 number, __u32 outer, struct flow *known, struct resolution *out)
 {
 	const struct interface *at = interface_at(number);
 	const struct control *c = controls_now();
 	int forward = !known || known->flags & FORWARD, reason, fat_flag = known ? known->flags & FAT : 0;
 	__u32 hash;
 	struct work *w = work_here();
-	struct route *route = &out->route;
+	struct packet *p;
+	struct route *route;
 	struct flow *own, *back;
-	__u32 reverse_at = p->key.at, other = 0, epoch;
+	__u32 reverse_at, other = 0, epoch;
 
-	if (!at || !c || !w)
+	if (!at || !c || !w || !out)
 		return REASON_INVALID_IF;
+	p = &w->packet;
+	route = &out->route;
+	reverse_at = p->key.at;
 	/* Before routes and rules are asked: those that change meanwhile are asked again for the next packet. */
 	epoch = *(const volatile __u32 *)&c->epoch;
 	own = &w->own;
@@ -353,7 +356,7 @@ static always_inline int follow(struct __sk_buff *skb, struct packet *p, __u32 n
 	if (!f || f->epoch != c->epoch) {
 		if (p->error && !f)
 			return REASON_POLICY;
-		reason = decide(p, number, outer, f, out);
+		reason = decide(number, outer, f, out);
 		if (reason || out->is_new)
 			return reason;
 		if (!f)

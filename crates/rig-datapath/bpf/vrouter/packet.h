@@ -15,6 +15,8 @@
 #define PULLED 192
 /* IPv6 extension headers that are looked behind, and all their bytes. */
 #define MAX_EXTENSIONS 4
+/* The furthest that a packet's IP header is in a frame, behind all outer headers. */
+#define MAX_L3 128
 #define EXTENSIONS 64
 
 struct packet {
@@ -332,7 +334,7 @@ static always_inline int parse_l4(struct packet *p, struct cursor *c, __u32 leng
 }
 
 /*
- * A cursor at an offset that the compiler knows. Read each time: where the compiler chooses between one from before a call and one
+ * A cursor at an offset. Read each time: where the compiler chooses between one from before a call and one
  * from behind it, the verifier knows none. Never let it choose between this and skb->data: it would cut both to the 32 bits that the
  * context's fields have in C.
  */
@@ -385,7 +387,7 @@ static __attribute__((noinline)) int skip_extensions(struct __sk_buff *skb, stru
 	return -1;
 }
 
-/* The IP packet at `l3`, an offset that the compiler knows; 0 or a reason for a drop. */
+/* The IP packet at `l3`; 0 or a reason for a drop. */
 static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32 l3, __be16 type)
 {
 	struct cursor c = cursor_at(skb, l3);
@@ -441,10 +443,17 @@ static always_inline int parse_ip(struct __sk_buff *skb, struct packet *p, __u32
 	return parse_l4(p, &c, p->length - behind);
 }
 
-/* As `parse_ip`, for a packet whose headers may lie outside of the linear part of the skb. */
-static always_inline int pull_and_parse_ip(struct __sk_buff *skb, struct packet *p, __u32 l3, __be16 type)
+/*
+ * As `parse_ip`, for a packet whose headers may lie outside of the linear part of the skb; the packet is this CPU's. Global, so that the
+ * verifier walks through it once.
+ */
+__attribute__((noinline)) int pull_and_parse_ip(struct __sk_buff *skb, __u32 l3, __u32 type)
 {
-	return pull_headers(skb, l3, type) ? REASON_PULL : parse_ip(skb, p, l3, type);
+	struct work *w = work_here();
+
+	if (!w || l3 > MAX_L3 || pull_headers(skb, l3, type))
+		return REASON_PULL;
+	return parse_ip(skb, &w->packet, l3, type);
 }
 
 #endif

@@ -292,13 +292,9 @@ static always_inline __u32 overhead_of_frame(__u8 encapsulation)
 }
 
 /* The IP packet behind a label, or behind the Ethernet header of so many bytes that follows it; 0 or a reason for a drop. */
-static always_inline int parse_behind_label(struct __sk_buff *skb, struct packet *p, const struct outer *o, __u32 ethernet,
-					    __be16 type)
+static always_inline int parse_behind_label(struct __sk_buff *skb, const struct outer *o, __u32 ethernet, __be16 type)
 {
-	/* Two calls, since the compiler has to know the offset. */
-	if (o->encapsulation == MPLS_OVER_GRE)
-		return pull_and_parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_gre) + ethernet, type);
-	return pull_and_parse_ip(skb, p, ETH_HLEN + sizeof(struct mpls_over_udp) + ethernet, type);
+	return pull_and_parse_ip(skb, ETH_HLEN + overhead(o->encapsulation) + ethernet, type);
 }
 
 /* Takes away so many bytes in front of the inner IP header, all but one Ethernet header. */

@@ -177,7 +177,7 @@ int from_container(struct __sk_buff *skb)
 	}
 	p->vrf = at->vrf;
 	/* Only now, so that the note of a frame from a foreign address says whose packet it was. */
-	reason = pull_and_parse_ip(skb, p, ETH_HLEN, type) ?: p->foreign;
+	reason = pull_and_parse_ip(skb, ETH_HLEN, type) ?: p->foreign;
 	if (reason)
 		return drop(p, number, reason);
 	if (p->ipv6 && p->protocol == IPPROTO_ICMPV6 && p->type == 135 && !p->error)
@@ -285,7 +285,7 @@ int from_underlay(struct __sk_buff *skb)
 			return answer_arp_of_peer(skb, &o, &inner);
 		if (type != bpf_htons(ETH_P_IP) && type != bpf_htons(ETH_P_IPV6))
 			return drop(p, 0, REASON_INVALID_PROTOCOL);
-		reason = pull_and_parse_ip(skb, p, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN, type);
+		reason = pull_and_parse_ip(skb, ETH_HLEN + sizeof(struct over_vxlan) + ETH_HLEN, type);
 		found = bpf_map_lookup_elem(&vnis, &o.label);
 		if (!found)
 			return drop(p, 0, REASON_INVALID_VNID);
@@ -306,7 +306,7 @@ int from_underlay(struct __sk_buff *skb)
 		}
 		/* Behind the last label the packet's first bits say whether it is IPv4 or IPv6. */
 		type = *first >> 4 == 6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
-		reason = parse_behind_label(skb, p, &o, 0, type);
+		reason = parse_behind_label(skb, &o, 0, type);
 		/* Only now, so that the note of it says whose packet it was. */
 		if (!found || !*found)
 			return drop(p, 0, REASON_INVALID_LABEL);
