@@ -21,8 +21,10 @@ const COMMANDS: [(&str, &str); 4] = [
 ];
 /// Of one that builds several testbeds.
 const LONG: Duration = Duration::from_secs(600);
+/// The kernel of the document's pair.
+const DOCUMENTED: &str = "6.1.";
 
-/// Runs them, writes what they print into the document, and finds both machines as they were.
+/// Runs them, writes what they print between the document's pair into it, and finds both machines as they were.
 pub fn run(pair: &mut Pair) -> Result<String> {
     let server = serve(pair)?;
     let before = [standing(&mut pair.near)?, standing(&mut pair.far)?];
@@ -39,7 +41,9 @@ pub fn run(pair: &mut Pair) -> Result<String> {
     }
     same(pair, &before)?;
     pair.far.end(server)?;
-    write(&shown)?;
+    if pair.near.release().starts_with(DOCUMENTED) {
+        write(&shown)?;
+    }
     Ok(format!("{} commands with Linux {}", shown.len(), pair.far.release()))
 }
 

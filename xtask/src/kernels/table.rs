@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::checks::{Check, OBJECTS_LOG, Outcome, verified};
+use super::checks::{Check, OBJECTS_LOG, Outcome, Setup, verified};
 use super::guest::GuestRecord;
 use super::seconds;
 use crate::command::{root, target};
@@ -122,8 +122,9 @@ fn table(checks: &[Check], columns: &[&Value]) -> String {
         table.push('\n');
     }
     let rows = |column: &Value| column["rows"].as_object().cloned().unwrap_or_default();
-    let time = |column: &Value| {
-        let all = rows(column).values().filter_map(|row| row["seconds"].as_f64()).sum();
+    let time = |column: &Value, of: &[Setup]| {
+        let checks = checks.iter().filter(|check| of.contains(&check.setup));
+        let all = checks.filter_map(|check| column["rows"][&check.name]["seconds"].as_f64()).sum();
         seconds(Duration::from_secs_f64(all))
     };
     // Those of the guest that had most: a row has those of the guest that its check was run in.
@@ -140,7 +141,14 @@ fn table(checks: &[Check], columns: &[&Value]) -> String {
         let _ = writeln!(table, "| {name} | | {} |", cells.join(" | "));
     };
     line("faults in the kernel's log", &faults);
-    line("time, all checks", &time);
+    for (name, setup) in [
+        ("time, checks in one guest", &[Setup::Guest][..]),
+        ("time, checks with a card", &[Setup::Card]),
+        ("time, checks between guests", &[Setup::Pair, Setup::Three]),
+        ("time, all checks", &[Setup::Guest, Setup::Card, Setup::Pair, Setup::Three]),
+    ] {
+        line(name, &|column| time(column, setup));
+    }
     line("netrig at commit", &commits);
     for (number, note) in notes.iter().enumerate() {
         let _ = write!(table, "\n{}. {note}", number + 1);
@@ -207,7 +215,6 @@ fn objects(columns: &[&Value]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::checks::Setup;
     use super::*;
 
     fn check(name: &str) -> Check {
@@ -254,6 +261,8 @@ mod tests {
             "| suite layers | trials | 7 scenarios (1) | 8 scenarios (1) |",
             "| cpu time | trials | not run | not run |",
             "| faults in the kernel's log | | 0 | 0 |",
+            "| time, checks in one guest | | 60 s | 60 s |",
+            "| time, checks with a card | | 0 s | 0 s |",
             "| time, all checks | | 60 s | 60 s |",
             "| netrig at commit | | abc | abc, def |",
             "1. F: no tunnels",

@@ -39,11 +39,18 @@ struct Clients {
 }
 
 impl Clients {
-    fn new(forward: &ForwardingMethod, reuse: PortReuse, backends: &[Backend]) -> Option<Self> {
-        let service = Service { reuse, ..service(T, forward.clone(), backends) };
+    fn new() -> Option<Self> {
         // Ended ones keep their places until they are swept.
-        let lab = Lab::new(Sizes { connections: 256, ..small() }, &config(std::slice::from_ref(&service)))?;
-        Some(Self { lab, service, opened: 0 })
+        let lab = Lab::new(Sizes { connections: 256, ..small() }, &config(&[]))?;
+        Some(Self { lab, service: service(T, ForwardingMethod::Nat, &[]), opened: 0 })
+    }
+
+    /// With another service, and nothing of what was before: to load the programs for each would take a slow machine seconds.
+    fn begin(&mut self, forward: &ForwardingMethod, reuse: PortReuse, backends: &[Backend]) {
+        self.lab.balancer.clear().unwrap();
+        self.opened = 0;
+        self.service = Service { reuse, ..service(T, forward.clone(), &[]) };
+        self.give(backends);
     }
 
     fn give(&mut self, backends: &[Backend]) {
@@ -140,8 +147,9 @@ fn each() -> impl Iterator<Item = (ForwardingMethod, End)> {
 /// Clients that use few ports reach a backend that was added, are counted, and find limits in force.
 #[test]
 fn ports_that_are_used_again_reach_a_backend_that_was_added() {
+    let Some(mut clients) = Clients::new() else { return };
     for (forward, end) in each() {
-        let Some(mut clients) = Clients::new(&forward, PortReuse::Reschedule, &[backend(TEN, 1)]) else { return };
+        clients.begin(&forward, PortReuse::Reschedule, &[backend(TEN, 1)]);
         assert_eq!(clients.open_all(), [50, 0]);
         clients.give(&[backend(TEN, 1), backend(ELEVEN, 1)]);
         for _ in 0..2 {
@@ -156,8 +164,9 @@ fn ports_that_are_used_again_reach_a_backend_that_was_added() {
 /// A backend at its limit gets no more connections, also not of clients that use a port again.
 #[test]
 fn ports_that_are_used_again_find_limits_in_force() {
+    let Some(mut clients) = Clients::new() else { return };
     for (forward, end) in each() {
-        let Some(mut clients) = Clients::new(&forward, PortReuse::Reschedule, &[backend(TEN, 1)]) else { return };
+        clients.begin(&forward, PortReuse::Reschedule, &[backend(TEN, 1)]);
         clients.open_all();
         clients.give(&[limited(TEN, 40), limited(ELEVEN, 5)]);
         for round in 1..3 {
@@ -179,8 +188,9 @@ fn ports_that_are_used_again_find_limits_in_force() {
 /// Where a service keeps them, they go to the backend that they had, and are counted.
 #[test]
 fn ports_that_are_used_again_keep_their_backend_where_the_service_says_so() {
+    let Some(mut clients) = Clients::new() else { return };
     for (forward, end) in each() {
-        let Some(mut clients) = Clients::new(&forward, PortReuse::Keep, &[backend(TEN, 1)]) else { return };
+        clients.begin(&forward, PortReuse::Keep, &[backend(TEN, 1)]);
         clients.open_all();
         clients.give(&[backend(TEN, 1), backend(ELEVEN, 1)]);
         clients.end_all(end);
@@ -194,6 +204,7 @@ fn ports_that_are_used_again_keep_their_backend_where_the_service_says_so() {
 /// A backend that is at its limit, drained or removed is left.
 #[test]
 fn a_kept_backend_that_gets_no_more_is_left() {
+    let Some(mut clients) = Clients::new() else { return };
     for (forward, end) in each() {
         let two = [backend(TEN, 1), backend(ELEVEN, 1)];
         for (change, reached) in [
@@ -202,7 +213,7 @@ fn a_kept_backend_that_gets_no_more_is_left() {
             (&[backend(TEN, 0), backend(ELEVEN, 1)], [0, 50]),
             (&[backend(ELEVEN, 1)], [0, 50]),
         ] {
-            let Some(mut clients) = Clients::new(&forward, PortReuse::Keep, &two[..1]) else { return };
+            clients.begin(&forward, PortReuse::Keep, &two[..1]);
             clients.open_all();
             clients.end_all(end);
             clients.give(change);
@@ -221,8 +232,9 @@ fn a_kept_backend_that_gets_no_more_is_left() {
 #[test]
 fn a_connection_that_is_not_over_goes_on() {
     let two = [backend(TEN, 1), backend(ELEVEN, 1)];
+    let Some(mut clients) = Clients::new() else { return };
     for forward in [full_nat(&["10.0.0.100"]), ForwardingMethod::Nat] {
-        let Some(clients) = Clients::new(&forward, PortReuse::Reschedule, &two) else { return };
+        clients.begin(&forward, PortReuse::Reschedule, &two);
         let send = |flags| drop(clients.lab.sent(&tcp(flags, &client(5000), T).bytes()));
         send(SYN);
         let first = clients.connection(5000).unwrap();
@@ -244,8 +256,9 @@ fn a_connection_that_is_not_over_goes_on() {
 /// A service at its own limit takes one again because the one before is gone, and a stranger not.
 #[test]
 fn a_service_that_is_full_takes_who_comes_again() {
+    let Some(mut clients) = Clients::new() else { return };
     for (forward, end) in each() {
-        let Some(mut clients) = Clients::new(&forward, PortReuse::Reschedule, &[backend(TEN, 1)]) else { return };
+        clients.begin(&forward, PortReuse::Reschedule, &[backend(TEN, 1)]);
         clients.service.limit = NonZeroU32::new(1);
         clients.give(&[backend(TEN, 1)]);
         for _ in 0..3 {
@@ -260,8 +273,9 @@ fn a_service_that_is_full_takes_who_comes_again() {
 /// Without a sweep: a client that uses a port again leaves its old place taken, but no limit, no local port and no count.
 #[test]
 fn ports_that_are_used_again_take_places_until_somebody_sweeps() {
+    let Some(mut clients) = Clients::new() else { return };
     for (forward, end) in each() {
-        let Some(mut clients) = Clients::new(&forward, PortReuse::Reschedule, &[backend(TEN, 1)]) else { return };
+        clients.begin(&forward, PortReuse::Reschedule, &[backend(TEN, 1)]);
         clients.give(&[limited(TEN, 1)]);
         for _ in 0..256 {
             clients.open(5000);
