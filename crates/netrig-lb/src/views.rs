@@ -43,7 +43,7 @@ pub enum View {
         #[command(flatten)]
         which: NameOption,
     },
-    /// What would happen to a packet, and why, by running the program on it; changes nothing
+    /// What would happen to a packet, and why; changes nothing
     #[command(after_help = "Examples:\n  netrig lb trace 'tcp 198.51.100.9:40000 > 192.0.2.1:80 syn'")]
     Trace {
         /// The packet, in quotes: 'tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn|ack|rst|fin] length 60', flags and length
@@ -75,7 +75,7 @@ pub enum View {
         #[command(flatten)]
         which: NameOption,
     },
-    /// All counters as OpenMetrics text, e.g. for Prometheus' textfile collector
+    /// All counters as OpenMetrics text, e.g. for Prometheus
     #[command(after_help = "Examples:\n  netrig lb metrics > /var/lib/prometheus/node-exporter/lb.prom")]
     Metrics {
         #[command(flatten)]

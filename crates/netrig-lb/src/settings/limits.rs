@@ -105,6 +105,23 @@ impl ServiceLimits {
         Ok(now)
     }
 
+    /// What is said that a service of this family has no use for.
+    pub fn misfit(&self, is_ipv6: bool) -> Option<LimitError> {
+        let (key, said, what, hint) = match is_ipv6 {
+            true => ("source_prefix4", self.source_prefix4, "of an IPv6 service", "say source_prefix6"),
+            false => ("source_prefix6", self.source_prefix6, "of an IPv4 service", "say source_prefix4"),
+        };
+        said.map(|_| LimitError { key, what, hint })
+    }
+
+    /// Of a service of this family.
+    pub(super) fn of_family(self, is_ipv6: bool) -> Self {
+        match is_ipv6 {
+            true => Self { source_prefix4: None, ..self },
+            false => Self { source_prefix6: None, ..self },
+        }
+    }
+
     /// As the datapath shall have them. A burst of which nothing is said is what comes in a second.
     pub fn in_force(&self, is_ipv6: bool) -> datapath::Limits {
         let rate = |per_second: Option<u32>, burst: Option<u32>| {
@@ -144,6 +161,17 @@ mod tests {
         let faster = first.changed(&said(&[("source_rate", 30)])).unwrap();
         assert_eq!(faster.changes_since(&first), [("source_rate", Some(30))]);
         assert_eq!(none.changes_since(&first).len(), 7);
+    }
+
+    #[test]
+    fn a_prefix_is_of_a_family() {
+        let both = said(&[("source_limit", 5), ("source_prefix4", 24), ("source_prefix6", 56)]);
+        for is_ipv6 in [false, true] {
+            assert!(both.misfit(is_ipv6).is_some());
+            let own = both.of_family(is_ipv6);
+            assert!(own.misfit(is_ipv6).is_none() && own.misfit(!is_ipv6).is_some());
+        }
+        assert_eq!(both.misfit(false).unwrap().to_string(), "source_prefix6 of an IPv4 service");
     }
 
     #[test]

@@ -326,6 +326,15 @@ impl Reader<'_> {
             let hint = "remove it: it is about TCP connections, and no `listen` of the service is tcp";
             return Err(self.error(span, format!("'{key}' of a UDP service"), Some(hint)));
         }
+        for is_ipv6 in [false, true] {
+            let is_other = |key: &ServiceKey| key.address.is_ipv6() != is_ipv6;
+            if !listens.iter().flat_map(|(.., keys)| keys).any(is_other)
+                && let Some(error) = limits.misfit(is_ipv6).filter(|_| !listens.is_empty())
+            {
+                let span = service.limit(error.key).map_or(0..0, Spanned::span);
+                return Err(self.error(span, error.to_string(), Some(error.hint)));
+            }
+        }
         let mut services = Vec::new();
         for (span, text, keys) in listens {
             for key in keys {
@@ -369,7 +378,7 @@ impl Reader<'_> {
                     syn_proxy_said,
                     client_address,
                     access,
-                    limits,
+                    limits: limits.of_family(key.address.is_ipv6()),
                     backends,
                 };
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)

@@ -451,6 +451,9 @@ impl Service {
             self.syn_proxy_said = Some(said);
         }
         self.limits = self.limits.changed(&options.limits)?;
+        if let Some(error) = self.limits.misfit(self.key.address.is_ipv6()) {
+            return Err(error.into());
+        }
         self.limit = options.limit.or(self.limit);
         self.sloppy_tcp = options.sloppy_tcp.unwrap_or(self.sloppy_tcp);
         if let Some(seconds) = options.timeout {

@@ -138,6 +138,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         (with("source_limit = 5\nsource_burst = 9"), "lb.toml:5: source_burst without a rate", "source_rate"),
         (with("source_prefix4 = 24"), "lb.toml:4: source_prefix4 without a limit for sources", "source_limit"),
         (with("source_rate = 5\nsource_prefix4 = 33"), "lb.toml:5: source_prefix4 is too much", "1 to 32"),
+        (with("source_rate = 5\nsource_prefix6 = 33"), "lb.toml:5: source_prefix6 of an IPv4 service", "source_prefix4"),
         (with("new_rate = 10_000_001"), "lb.toml:4: new_rate is too much", "10000000"),
         (with("source_limit = -1"), "lb.toml:4:", ""),
         ("\n[room]\nsources = 1 << 3".to_owned(), "lb.toml:3:", ""),
@@ -404,7 +405,9 @@ prop_compose! {
         service.access = access(most);
         service.limit = (most != 1).then_some(most);
         if shuffled {
-            service.limits = ServiceLimits { source_limit: Some(1 + most), source_prefix4: Some(24), new_rate: Some(7), ..ServiceLimits::default() };
+            let both = ServiceLimits { source_prefix4: Some(24), source_prefix6: Some(56), ..ServiceLimits::default() };
+            let limits = ServiceLimits { source_limit: Some(1 + most), new_rate: Some(7), ..both };
+            service.limits = limits.of_family(service.key.address.is_ipv6());
         }
         service.expire = EXPIRES[most as usize % EXPIRES.len()].1;
         if !udp {

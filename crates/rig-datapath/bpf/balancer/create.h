@@ -181,8 +181,8 @@ static always_inline int abandon(__u32 slot, __u32 tick, int reason)
 
 	if (c) {
 		add_load(c->backend, -1, 0);
-		uncount_in_service(c->service);
 		uncount_at_source(c);
+		uncount_in_service(c->service);
 		c->live = LIVE(DEAD, tick);
 	}
 	return -reason;

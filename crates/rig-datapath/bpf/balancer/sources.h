@@ -111,29 +111,35 @@ __noinline __u32 find_source(__u64 hash, __u64 now)
 }
 
 /*
- * Whether one more is not too far ahead of a rate, and then it is counted: the generic cell rate algorithm (ITU-T I.371, A), a
- * token bucket of one word.
+ * How far the next one is ahead of now. What is further ahead than a rate lets anything come is of a rate of before, which had more of a
+ * burst, or was slower: then the burst is used up, and no more. CPUs' times differ by less than PACE_DOUBT, in nanoseconds.
  */
-OF_POINTERS int keeps_pace(__u64 *next, __u64 now, __u64 gap, __u64 slack)
-{
-	if (!next)
-		return 0;
-	for (int i = 0; i < SOURCE_TRIES; i++) {
-		__u64 at = *(volatile __u64 *)next, from = at > now ? at : now;
+#define PACE_DOUBT 1000000000ULL
 
-		if (from - now > slack)
-			return 0;
-		if (replace(next, at, from + gap))
-			return 1;
-	}
-	return 0;
+static always_inline __u64 ahead_by(const __u64 *next, __u64 now, __u64 gap, __u64 slack)
+{
+	__u64 at = *(const volatile __u64 *)next, by = at > now ? at - now : 0;
+
+	return by > slack + gap + PACE_DOUBT ? slack : by;
 }
 
-static always_inline int is_ahead(const __u64 *next, __u64 now, __u64 slack)
+/*
+ * Counts one more, unless it is too far ahead of a rate: the generic cell rate algorithm (ITU-T I.371, A), a token bucket of one word.
+ * 0, or `reason`, or DROP_CONTENDED where other CPUs were quicker each time.
+ */
+OF_POINTERS int keep_pace(__u64 *next, __u64 now, __u64 gap, __u64 slack, int reason)
 {
-	__u64 at = *(const volatile __u64 *)next;
+	if (!next)
+		return reason;
+	for (int i = 0; i < SOURCE_TRIES; i++) {
+		__u64 at = *(volatile __u64 *)next, by = ahead_by(&at, now, gap, slack);
 
-	return at > now && at - now > slack;
+		if (by > slack)
+			return reason;
+		if (replace(next, at, now + by + gap))
+			return 0;
+	}
+	return DROP_CONTENDED;
 }
 
 /* Whether the connection that a traced packet would end is still counted. */
@@ -166,11 +172,11 @@ OF_POINTERS int refusal_by_limit(const struct address *client, __u32 number)
 		if (source && word >> 32 == hash >> 32) {
 			if (l->source_limit && SOURCE_COUNT(word) - has_ended(number, l) >= l->source_limit)
 				return DROP_SOURCE_LIMIT;
-			if (l->source_gap && is_ahead(&source->next, now, l->source_slack))
+			if (l->source_gap && ahead_by(&source->next, now, l->source_gap, l->source_slack) > l->source_slack)
 				return DROP_SOURCE_RATE;
 		}
 	}
-	return l->gap && is_ahead(pace, now, l->slack) ? DROP_NEW_RATE : 0;
+	return l->gap && ahead_by(pace, now, l->gap, l->slack) > l->slack ? DROP_NEW_RATE : 0;
 }
 
 /* Gives a connection its place with its source, of the length that is `current`; 0, or why it does not begin. */
@@ -193,14 +199,16 @@ static always_inline int take_source(struct connection *c, const struct service 
 		}
 		word = *(volatile __u64 *)&source->word;
 		count = SOURCE_COUNT(word);
-		if (word >> 32 != hash >> 32 && count)
+		if (word >> 32 != hash >> 32 && (count || *(volatile __u64 *)&source->next > now))
 			continue;
 		if (!told && l->source_limit && count >= l->source_limit)
 			return DROP_SOURCE_LIMIT;
 		if (!replace(&source->word, word, hash >> 32 << 32 | (count + 1)))
 			continue;
 		c->counter |= current << SOURCE_SHIFT;
-		return told || !l->source_gap || keeps_pace(&source->next, now, l->source_gap, l->source_slack) ? 0 : DROP_SOURCE_RATE;
+		if (told || !l->source_gap)
+			return 0;
+		return keep_pace(&source->next, now, l->source_gap, l->source_slack, DROP_SOURCE_RATE);
 	}
 	return DROP_CONTENDED;
 }
@@ -222,8 +230,8 @@ OF_POINTERS int count_at_source(struct connection *c, int told)
 	current = READ_ONCE(l->current);
 	if (current)
 		reason = take_source(c, s, l, current, now, told);
-	if (!reason && !told && l->gap && !keeps_pace(pace, now, l->gap, l->slack))
-		reason = DROP_NEW_RATE;
+	if (!reason && !told && l->gap)
+		reason = keep_pace(pace, now, l->gap, l->slack, DROP_NEW_RATE);
 	return told ? 0 : reason;
 }
 

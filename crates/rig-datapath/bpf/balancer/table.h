@@ -615,8 +615,9 @@ __noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
 	if (!is_in_set(slot) && tuple_of(c, INWARD, &t))
 		remove(hash_tuple(&t), slot);
 	add_load(c->backend, -1, STATE(live) == ESTABLISHED ? -1 : 0);
-	uncount_in_service(c->service);
+	/* Lengths of prefixes are given to others when a service has none left. */
 	uncount_at_source(c);
+	uncount_in_service(c->service);
 	if (STATE(live) == SYN_RECV)
 		count_unanswered(c, -1);
 	hold_down(c, live);

@@ -10,7 +10,7 @@ use toml::Table;
 
 /// Keys of the file itself, of each of its services, and of each backend.
 const OF_FILE: [&str; 6] = ["connections", "room", "service_limit", "policy", "timeouts", "hand_over"];
-const OF_SERVICE: [&str; 16] = [
+const OF_SERVICE: [&str; 18] = [
     "scheduler",
     "forward",
     "limit",
@@ -25,6 +25,8 @@ const OF_SERVICE: [&str; 16] = [
     "source_limit",
     "source_rate",
     "source_burst",
+    "source_prefix4",
+    "source_prefix6",
     "new_rate",
     "new_burst",
 ];

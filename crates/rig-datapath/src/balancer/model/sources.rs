@@ -17,14 +17,21 @@ fn time(tick: u32) -> u64 {
     u64::from(tick) << TICK_SHIFT
 }
 
+/// How far the next one of a rate is ahead: what a rate of before has left is no more than a burst that is used up.
+fn ahead_by(rate: Rate, next: u64, tick: u32) -> u64 {
+    let (gap, slack) = rate.gap_and_slack();
+    let by = next.saturating_sub(time(tick));
+    if by > slack + gap + 1_000_000_000 { slack } else { by }
+}
+
 /// Whether one more is within a rate, of which the next is due at `next`.
 fn keeps(rate: Option<Rate>, next: u64, tick: u32) -> bool {
-    rate.is_none_or(|rate| next.saturating_sub(time(tick)) <= rate.gap_and_slack().1)
+    rate.is_none_or(|rate| ahead_by(rate, next, tick) <= rate.gap_and_slack().1)
 }
 
 fn advance(rate: Option<Rate>, next: &mut u64, tick: u32) {
     if let Some(rate) = rate {
-        *next = (*next).max(time(tick)) + rate.gap_and_slack().0;
+        *next = time(tick) + ahead_by(rate, *next, tick) + rate.gap_and_slack().0;
     }
 }
 

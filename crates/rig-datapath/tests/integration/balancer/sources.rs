@@ -163,6 +163,26 @@ fn a_service_begins_no_faster_than_its_rate() {
     assert_eq!((lab.dropped(&from(3010)), lab.connections().len()), (Drop::NewRate, 31));
 }
 
+/// What a rate of before let come in a burst is not owed to the next one.
+#[test]
+fn a_rate_that_is_changed_owes_no_more_than_its_own_burst() {
+    let services =
+        [Limits { new_rate: rate(1, 1000), ..at_most(5000) }, Limits { source_rate: rate(1, 1000), ..at_most(5000) }];
+    for limits in services {
+        let Some(mut lab) = Lab::new(small(), &config(&[datagrams(limits)])) else { return };
+        let from = |port: u32| udp(&format!("10.0.0.60:{port}"), U).bytes();
+        (2000..2030).for_each(|port| drop(lab.sent(&from(port))));
+        let fewer = |limit: Option<Rate>| limit.and(rate(10, 2));
+        let now = Limits { new_rate: fewer(limits.new_rate), source_rate: fewer(limits.source_rate), ..limits };
+        lab.balancer.apply(&config(&[datagrams(now)])).unwrap();
+        lab.sent(&from(3000));
+        let refusal = if now.new_rate.is_some() { Drop::NewRate } else { Drop::SourceRate };
+        assert_eq!(lab.dropped(&from(3001)), refusal);
+        lab.later(SECOND);
+        lab.sent(&from(3002));
+    }
+}
+
 /// No cookie is made for who could not come in by it, and what it opens is counted when it opens.
 #[test]
 fn the_syn_proxy_answers_who_may_begin() {
