@@ -20,6 +20,7 @@
 #define BALANCER_SYN_PROXY_H
 
 #include "cookie.h"
+#include "gap.h"
 #include "splice.h"
 #include "route.h"
 
@@ -52,13 +53,15 @@ static __noinline int is_proxying(__u32 service)
 	return waiting && *(volatile __u64 *)waiting >= s->proxy_from;
 }
 
-/* Makes the frame end `bytes` behind where TCP's header begins. */
+/* Makes the frame end `bytes` behind where TCP's header begins, all of which are to be written: they may be other ones before. */
 static always_inline int resize(struct xdp_md *ctx, struct packet *p, __u32 bytes)
 {
 	__u32 length = (p->l4 & L4_MASK) + bytes;
 	int lacking = (int)length - (int)frame_length(ctx);
 
-	if (lacking && bpf_xdp_adjust_tail(ctx, lacking))
+	/* The kernel's copy of a packet, which veth makes of some, has no room behind it. */
+	if (lacking && bpf_xdp_adjust_tail(ctx, lacking) &&
+	    (lacking < 0 || make_gap(ctx, p->l4 & L4_MASK, lacking)))
 		return DROP_INTERNAL;
 	p->l3_length = length - (p->l3 & L3_MASK);
 	return 0;
