@@ -317,8 +317,7 @@ fn service(
         {
             reading.service.client_address = ClientAddress::Toa;
         }
-        (Some(ForwardingMethod::FullNat), _) => {}
-        (_, ClientAddress::Off) => {}
+        (Some(ForwardingMethod::FullNat), _) | (_, ClientAddress::Off) => {}
         _ => {
             imported.note(&block.place, "proxy_protocol: needs full-nat");
             reading.service.client_address = ClientAddress::Off;
