@@ -1,6 +1,7 @@
 //! `netrig lb receive`: at a backend, programs are told the addresses of clients that a balancer tells of.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 
@@ -17,7 +18,7 @@ use crate::settings::parse_prefix;
 #[derive(Debug, Args)]
 pub struct ReceiveArgs {
     /// Whose word is taken: a prefix with the balancers' local addresses, e.g. 10.0.0.200/29 or 2001:db8::8; can be repeated. Who
-    /// else can connect from there can say that it is any client
+    /// else can connect from there can say that it is any client, also by a service there that tells nothing
     #[arg(long, value_name = "CIDR", required = true, value_parser = parse_prefix)]
     from: Vec<IpNet>,
     /// Of whose programs, and those of all cgroups below: a directory of cgroup v2 [default: all of the machine's]
@@ -37,6 +38,12 @@ fn root_cgroup(mounts: &str) -> Option<&Path> {
 pub fn execute(arguments: &ReceiveArgs) -> Result<Exit, Failure> {
     if arguments.from.len() > MOST_TRUSTED {
         let error = anyhow!("--from names {} prefixes, and {MOST_TRUSTED} are the most", arguments.from.len());
+        return Err(Failure::new(Exit::BadInput, error));
+    }
+    let mapped = Ipv4Addr::UNSPECIFIED.to_ipv6_mapped();
+    if let Some(both) = arguments.from.iter().find(|from| from.prefix_len() < 96 && from.contains(&IpAddr::V6(mapped)))
+    {
+        let error = anyhow!("--from {both} is of IPv6 and has all of IPv4 in it: say 0.0.0.0/0 for that, and 2000::/3");
         return Err(Failure::new(Exit::BadInput, error));
     }
     let cgroup = match &arguments.cgroup {

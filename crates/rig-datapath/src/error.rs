@@ -115,6 +115,10 @@ pub enum ConfigError {
         "service {service}: client_address is for TCP that is forwarded by full-nat: of others backends see clients' addresses, or there is nothing to tell them in"
     )]
     ClientAddress { service: SocketAddr },
+    #[error(
+        "service {service}: client_address with sloppy_tcp: of a connection that is picked up in its middle the backend can be told nothing any more, and clients could say themselves who they are"
+    )]
+    PickedUpClient { service: SocketAddr },
     #[error("the prefix {prefix} is in both lists, allow and deny, or has bits set behind its length")]
     Access { prefix: ipnet::IpNet },
     #[error("{0}")]

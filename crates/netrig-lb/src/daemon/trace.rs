@@ -218,7 +218,7 @@ fn steps(traced: &Traced) -> Vec<String> {
         ClientAddress::Off => {}
         ClientAddress::Toa => steps.push("which is told the client's address by the option of TCP \"toa\"".into()),
         ClientAddress::ProxyV2 => {
-            steps.push("which is told the client's address by the PROXY protocol's header".into())
+            steps.push("which is told the client's address by the PROXY protocol's header".into());
         }
     }
     if let Some(interface) = traced.interface {

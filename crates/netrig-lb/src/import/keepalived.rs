@@ -242,6 +242,7 @@ fn service(
         hysteresis: 0,
         begin: Beginning::Up,
     };
+    let mut reads_header = false;
     for line in &block.within {
         let place = &line.place;
         let value = line.word(1).unwrap_or_default();
@@ -277,10 +278,11 @@ fn service(
                 "v2" => reading.service.client_address = ClientAddress::ProxyV2,
                 "disable" => {}
                 other => {
-                    imported.note(
-                        place,
-                        format_args!("proxy_protocol {other}: version 2 alone, made here; leave it out or say v2"),
-                    );
+                    // Backends that wait for a header refuse connections without.
+                    reads_header = true;
+                    let instead = "not there, so client_address is left out, and backends that expect a header refuse connections; \
+                                   where they take version 2 say client_address = \"proxy_v2\"";
+                    imported.note(place, format_args!("proxy_protocol {other}: {instead}"));
                 }
             },
             "expire_quiescent_conn" => reading.service.expire = ExpiryPolicy::Quiescent,
@@ -310,11 +312,12 @@ fn service(
     let kind = block.value("lb_kind").or_else(|| block.value("lvs_method"));
     let dpvs = kind.is_some_and(|kind| kind.eq_ignore_ascii_case("FNAT"));
     match (reading.service.forward, reading.service.client_address) {
-        (Some(ForwardingMethod::FullNat), ClientAddress::Off) if dpvs && key.protocol == Protocol::Tcp => {
+        (Some(ForwardingMethod::FullNat), ClientAddress::Off)
+            if dpvs && key.protocol == Protocol::Tcp && !reads_header =>
+        {
             reading.service.client_address = ClientAddress::Toa;
         }
-        (Some(ForwardingMethod::FullNat), _) => {}
-        (_, ClientAddress::Off) => {}
+        (Some(ForwardingMethod::FullNat), _) | (_, ClientAddress::Off) => {}
         _ => {
             imported.note(&block.place, "proxy_protocol: needs full-nat");
             reading.service.client_address = ClientAddress::Off;

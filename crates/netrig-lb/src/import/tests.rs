@@ -216,8 +216,11 @@ virtual_server group 192.168.100.254-80 {
         let told = other("proxy_protocol v2", said);
         assert!(told.contains("client_address = \"toa\"") && !told.contains("proxy_protocol"), "{told}");
     }
-    let first = other("proxy_protocol v2", "proxy_protocol v1");
-    assert!(first.contains("# - line 18: proxy_protocol v1: version 2 alone"), "{first}");
+    for said in ["proxy_protocol v1", "proxy_protocol v2-insecure"] {
+        let first = other("proxy_protocol v2", said);
+        assert!(first.contains(&format!("# - line 18: {said}: not there, so client_address is left out")), "{first}");
+        assert!(!first.lines().any(|line| line.starts_with("client_address")), "{first}");
+    }
     let routed = other("lb_kind FNAT", "lb_kind DR");
     assert!(!routed.contains("client_address") && routed.contains("proxy_protocol: needs full-nat"), "{routed}");
 }

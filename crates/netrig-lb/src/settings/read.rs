@@ -303,6 +303,13 @@ impl Reader<'_> {
             let hint = "remove it: it is for full-nat, where backends see local addresses";
             return Err(self.error(said.span(), what, Some(hint)));
         }
+        if let Some(said) = &service.sloppy_tcp
+            && *said.get_ref()
+            && client_address != ClientAddress::Off
+        {
+            let hint = "remove one: backends of connections that are picked up in their middle cannot be told of their clients";
+            return Err(self.error(said.span(), "'sloppy_tcp' with 'client_address'".to_owned(), Some(hint)));
+        }
         let access = self.access([&service.allow, &service.deny], [&service.allow_file, &service.deny_file])?;
         let limits = self.limits(service)?;
         let timeouts = self.timeouts(&service.timeouts)?;

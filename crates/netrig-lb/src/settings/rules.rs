@@ -259,6 +259,8 @@ pub enum EditError {
     Expire(String),
     #[error("there is no way '{0}' to reuse ports")]
     Reuse(String),
+    #[error("the service has a client_address, which a connection that is picked up in its middle cannot be told by")]
+    PickedUpClient,
     #[error("the SYN proxy is not '{0}'")]
     SynProxy(String),
     #[error("{0} does not belong to a UDP service")]
@@ -294,6 +296,7 @@ impl EditError {
             Self::Reuse(_) => "choose one of reschedule, keep",
             Self::SynProxy(_) => "choose one of auto, always, off; DPVS's enable and disable are always and off",
             Self::Limit(error) => error.hint,
+            Self::PickedUpClient => "leave out --sloppy-tcp, or remove client_address from the file",
             Self::OfTcp(_) => "remove it: it is about TCP connections",
             Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sh, mh",
             Self::SlowStart(_) => "choose one of wrr, wlc, sh, mh, or remove slow_start from the file",
@@ -456,6 +459,9 @@ impl Service {
         }
         self.limit = options.limit.or(self.limit);
         self.sloppy_tcp = options.sloppy_tcp.unwrap_or(self.sloppy_tcp);
+        if self.sloppy_tcp && self.client_address != ClientAddress::Off {
+            return Err(EditError::PickedUpClient);
+        }
         if let Some(seconds) = options.timeout {
             self.timeouts.set_main(protocol(self.key.protocol), Duration::from_secs(seconds.into()));
         }

@@ -8,7 +8,7 @@ use rig_datapath::balancer::{ClientAddress, Limits, Policy, PortReuse, PortShare
 
 use super::*;
 use crate::health::check::{BackendCheck, Check, Destination, Exchange, Probe};
-use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServiceLimits};
+use crate::message::{ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions};
 
 fn parse(text: &str) -> Settings {
     Settings::parse("lb.toml", text, Completeness::Required).unwrap_or_else(|error| panic!("{error}"))
@@ -411,7 +411,7 @@ prop_compose! {
         }
         service.expire = EXPIRES[most as usize % EXPIRES.len()].1;
         if !udp {
-            service.sloppy_tcp = shuffled;
+            service.sloppy_tcp = shuffled && service.forward != Some(ForwardingMethod::FullNat);
             service.reuse = REUSES[most as usize % REUSES.len()].1;
             if service.forward == Some(ForwardingMethod::FullNat) {
                 service.client_address = CLIENT_ADDRESSES[most as usize % CLIENT_ADDRESSES.len()].1;
@@ -542,6 +542,15 @@ fn clients_addresses_are_told_by_full_nat_alone() {
     }
     let udp = "[[service]]\nlisten = 'udp 192.0.2.1:53'\nlocal = '198.51.100.1'\nclient_address = 'toa'";
     assert!(refused(udp).contains("lb.toml:4: 'client_address' of a UDP service"));
+    for how in ["toa", "proxy_v2"] {
+        let refused = refused(&service(&format!("{full_nat}sloppy_tcp = true\nclient_address = '{how}'")));
+        assert!(refused.contains("lb.toml:5: 'sloppy_tcp' with 'client_address'"), "{refused}");
+    }
+    let mut rules = toa.rules;
+    let options = ServiceOptions { sloppy_tcp: Some(true), ..ServiceOptions::default() };
+    let change = RuleChange::EditService { service: rules.services[0].key, options };
+    let refused = rules.edit(&change).unwrap_err();
+    assert!(refused.to_string().contains("client_address"), "{refused}");
 }
 
 fn with_sync(sync: &str, more: &str) -> Result<Settings, String> {

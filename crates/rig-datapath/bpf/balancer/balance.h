@@ -128,7 +128,7 @@ OF_PACKET(int, forward_whole, (struct xdp_md *ctx, int kind, __u32 entry), (ctx,
 
 /* As `translate`, and what is further done with segments of connections that the SYN proxy has made, or whose backend is to be told of the client. */
 static always_inline int translate_all(struct xdp_md *ctx, struct packet *p, const struct connection *c, const struct service *s,
-				       __u32 entry, __u32 mtu, const struct control *control)
+				       __u32 entry, const struct control *control)
 {
 	int reason = translate(ctx, p, c, s, FLOW, 0, DIRECTION(entry), control);
 
@@ -139,7 +139,7 @@ static always_inline int translate_all(struct xdp_md *ctx, struct packet *p, con
 	if (!reason && c->counter & PREFIXED)
 		return shift_prefixed(p, ctx, entry);
 	if (!reason && c->counter & OPTED && (c->counter & TELLS || p->tcp_flags & TCP_SYN))
-		return tell(p, ctx, entry, mtu);
+		return tell(p, ctx, entry);
 	return reason;
 }
 
@@ -173,8 +173,8 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	if (direction == INWARD && s->forward == TUNNEL) {
 		outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 		route.mtu = through_tunnel(c->backend, route.mtu, tick);
-	} else if (direction == INWARD && (c->counter & (TELLS | PREFIXED)) == (TELLS | PREFIXED) && kind == FLOW) {
-		outer = address_bytes(ADDRESS_PROXY_V2, p->ipv6);
+	} else if (direction == INWARD && c->counter & TELLS && kind == FLOW) {
+		outer = address_bytes(c->counter & PREFIXED ? ADDRESS_PROXY_V2 : ADDRESS_TOA, p->ipv6);
 	}
 	TRACE(mtu, route.mtu ? route.mtu - outer : 0);
 	TRACE(ifindex, route.ifindex);
@@ -188,7 +188,7 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	if (is_direct_return(s))
 		reason = forward_whole(p, ctx, kind, entry);
 	else if (kind == FLOW)
-		reason = translate_all(ctx, p, c, s, entry, route.mtu, control);
+		reason = translate_all(ctx, p, c, s, entry, control);
 	else
 		reason = translate_quoted(p, ctx, entry);
 	reason = reason ?: set_link(ctx, route.source, route.destination);
@@ -206,8 +206,8 @@ static always_inline int is_opening(const struct packet *p, enum kind kind)
 
 /*
  * A client that uses a port again after its connection is over is scheduled, counted and limited as any other one. One whose connection
- * still closes, or that repeats its SYN, goes on with the same backend, unless that one gets no new connections. The old connection
- * ends here; one that is over only when the client has acknowledged the SYN proxy's answer. `before` is its backend.
+ * still closes, or that repeats its SYN, goes on with the same backend, unless that one gets no new connections or is told otherwise now
+ * who its client is. The old connection ends here; one that is over only when the client has acknowledged the SYN proxy's answer. `before` is its backend.
  */
 static always_inline int reopens(const struct packet *p, enum kind kind, __u32 entry, __u32 *before, __u32 tick)
 {
@@ -234,7 +234,9 @@ static always_inline int reopens(const struct packet *p, enum kind kind, __u32 e
 	over = is_over(state, is_direct_return(s));
 	if (over && p->proxied)
 		return 1;
-	return (over || (!b->weight && (is_closing(state) || state == SYN_RECV))) && end_connection(SLOT(entry), live, tick);
+	if (is_closing(state) || state == SYN_RECV)
+		over |= !b->weight || (c->counter & (PREFIXED | OPTED)) != way_of_telling(s);
+	return over && end_connection(SLOT(entry), live, tick);
 }
 
 /* How far a packet goes: benchmarks stop behind the stages before the last (stages.h). */

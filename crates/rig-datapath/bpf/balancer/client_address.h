@@ -3,7 +3,8 @@
  * How a backend that sees a local address is told its client's: by an option of TCP of kind 254, as the kernel modules "toa" read it: its
  * length, 8 bytes or with IPv6 20, the client's port and its address. They look at the segment from which the backend's socket is made: the one
  * that completes the handshake, or with TCP Fast Open the SYN. So all of a client's segments have it, the repeated ones too, until the
- * backend sends one other than its SYN-ACK, which it does behind that one. Where there is no room for it the segment goes without, and is counted.
+ * backend sends data or its end, which it does behind that one only: an acknowledgment alone is also how it answers what it does not take
+ * (RFC 9293, 3.10.7.4) before that. A SYN that has no room for it goes without, and is counted.
  *
  * Or it is told by the header of the PROXY protocol before the first byte of the stream, by which sequence numbers differ from there on.
  *
@@ -30,7 +31,7 @@
 struct editing {
 	struct xdp_md *ctx;
 	__u32 at, end, l4;
-	/* By how much the MSS is lowered; 0: not. And a kind that is made void. */
+	/* By how much the MSS is lowered; 0: not. And a kind that is made void, with OPTION_FAST_OPEN also OPTION_MPTCP. */
 	__u32 lower, also;
 	/* What the checksum changes by. */
 	__u32 change;
@@ -56,7 +57,7 @@ static long edit_option(__u32 i, struct editing *e)
 		return 1;
 	e->at = next;
 	kind = option[0];
-	if ((kind == OPTION_TOA || kind == e->also) && (void *)(option + 2) <= end) {
+	if ((kind == OPTION_TOA || kind == e->also || (kind == OPTION_MPTCP && e->also == OPTION_FAST_OPEN)) && (void *)(option + 2) <= end) {
 		/* Two bytes as they stand in memory, of which the first changes. */
 		__u16 word = *(__u16 *)option;
 
@@ -176,7 +177,7 @@ OF_PACKET(__s64, make_room, (struct xdp_md *ctx, __u32 options, __u32 time), (ct
 }
 
 /* The segment, which is translated, gets the option; 0 or a reason for a drop. */
-static always_inline int add_option(struct xdp_md *ctx, struct packet *p, const struct connection *c, __u32 mtu)
+static always_inline int add_option(struct xdp_md *ctx, struct packet *p, const struct connection *c)
 {
 	__u32 l4 = p->l4 & L4_MASK, by = address_bytes(ADDRESS_TOA, p->ipv6), bytes = p->l3_length - (p->l4 - p->l3), header;
 	struct tcphdr *tcp = (void *)(long)ctx->data + l4;
@@ -187,8 +188,7 @@ static always_inline int add_option(struct xdp_md *ctx, struct packet *p, const 
 		return DROP_INTERNAL;
 	header = tcp->doff * 4;
 	/* A checksum that a device completes would begin elsewhere. */
-	if (header < sizeof(*tcp) || header > bytes || p->partial || (mtu && p->l3_length + by > mtu) ||
-	    (header + by > MOST_TCP_HEADER && p->tcp_flags & TCP_SYN))
+	if (header < sizeof(*tcp) || header > bytes || p->partial || (header + by > MOST_TCP_HEADER && p->tcp_flags & TCP_SYN))
 		return leave_out(c->service);
 	if (header + by > MOST_TCP_HEADER) {
 		change = make_room(p, ctx, header - sizeof(*tcp), OPTIONS_TIME(read_options(ctx, p->l4)));
@@ -232,26 +232,59 @@ static always_inline int edit(struct xdp_md *ctx, struct packet *p, __u32 lower,
  * The backend is to be told anew where it has another connection than before: it answers a SYN; or the client, whose old connection is closing, begins
  * one, which may be refused. One in the middle of a connection may be forged and changes nothing. Not where the SYN proxy has opened it, which
  * sees to that it ends.
+ *
+ * Of a prefix the first number is the one that the backend has answered, and only one is answered until the prefix is there: with SYN cookies a
+ * backend would take any, and then a client could have its own first byte where the prefix belongs. 0 or a reason for a drop.
  */
-static always_inline void tell_anew(struct xdp_md *ctx, const struct packet *p, struct connection *c, __u32 slot, enum direction direction)
+static always_inline int tell_anew(struct xdp_md *ctx, const struct packet *p, struct connection *c, __u32 slot, enum direction direction)
 {
 	struct tcphdr *tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
 	__u32 answers = p->tcp_flags & TCP_ACK;
+	__u32 tells = c->counter & TELLS, isn;
 	struct splice *splice;
 
 	if (is_spliced(c) || p->tcp_flags & TCP_RST || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
-		return;
+		return 0;
 	if (direction == OUTWARD ? !answers : answers || STATE(c->live) != SYN_RECV)
-		return;
-	if (!(c->counter & TELLS))
+		return 0;
+	if (!tells)
 		*(volatile __u16 *)&c->counter = c->counter | TELLS;
 	splice = c->counter & PREFIXED ? splice_at(slot) : 0;
-	if (splice)
-		splice->isn = direction == OUTWARD ? bpf_ntohl(tcp->ack_seq) - 1 : bpf_ntohl(tcp->seq);
+	if (!splice)
+		return 0;
+	isn = direction == OUTWARD ? bpf_ntohl(tcp->ack_seq) - 1 : bpf_ntohl(tcp->seq);
+	if (tells && splice->timestamp)
+		return direction == OUTWARD && isn != splice->isn ? DROP_BEFORE_FIRST : 0;
+	splice->isn = isn;
+	splice->timestamp = direction == OUTWARD ? ANSWERED : 0;
+	return 0;
+}
+
+/* Whether a segment has data, or is its sender's last one. */
+static always_inline int says_something(struct xdp_md *ctx, const struct packet *p)
+{
+	struct tcphdr *tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	return p->tcp_flags & TCP_FIN || p->l3_length > p->l4 - p->l3 + tcp->doff * 4;
+}
+
+/*
+ * What is made void in a client's SYN: with Multipath TCP (RFC 8684) a program's socket is none that the option is of. Where there is no room, the
+ * connection must not begin with this segment, which is what TCP Fast Open is for.
+ */
+static always_inline __u32 barred_from_syn(struct xdp_md *ctx, const struct packet *p)
+{
+	struct tcphdr *tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return OPTION_FAST_OPEN;
+	return tcp->doff * 4 + address_bytes(ADDRESS_TOA, p->ipv6) > MOST_TCP_HEADER ? OPTION_FAST_OPEN : OPTION_MPTCP;
 }
 
 /* A segment of a connection whose backend has not shown yet that it knows the client, or a SYN; 0 or a reason for a drop. */
-OF_PACKET(int, tell, (struct xdp_md *ctx, __u32 entry, __u32 mtu), (ctx, entry, mtu))
+OF_PACKET(int, tell, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 {
 	struct connection *c = connection_at(SLOT(entry));
 	__u32 flags;
@@ -267,13 +300,13 @@ OF_PACKET(int, tell, (struct xdp_md *ctx, __u32 entry, __u32 mtu), (ctx, entry, 
 		return 0;
 	if (DIRECTION(entry) == OUTWARD && (flags & (TCP_SYN | TCP_ACK)) != (TCP_SYN | TCP_ACK)) {
 		/* What the SYN proxy has seen is a SYN-ACK that it has made something else of. */
-		if (flags & TCP_ACK && !p->seen)
+		if (!p->seen && !(flags & TCP_SYN) && says_something(ctx, p))
 			*(volatile __u16 *)&c->counter = c->counter & ~TELLS;
 		return 0;
 	}
 	if (DIRECTION(entry) == OUTWARD)
 		return edit(ctx, p, address_bytes(ADDRESS_TOA, p->ipv6), OPTION_TOA);
-	return edit(ctx, p, 0, OPTION_TOA) ?: add_option(ctx, p, c, mtu);
+	return edit(ctx, p, 0, flags & TCP_SYN ? barred_from_syn(ctx, p) : OPTION_TOA) ?: add_option(ctx, p, c);
 }
 
 /*
@@ -343,7 +376,8 @@ static __noinline int add_prefix(struct xdp_md *ctx, struct packet *p, const str
 /*
  * A segment of a connection with a prefix before what the client sends. Until the backend has acknowledged all of that, each segment with the
  * client's first number has it, also one without data: who waits for the backend to speak lets it know, too. All others have numbers that are
- * so much larger for the backend. 0 or a reason for a drop.
+ * so much larger for the backend. Data with a number before the first would come where the prefix belongs, and are dropped. 0 or a reason for a
+ * drop.
  */
 OF_PACKET(int, shift_prefixed, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 {
@@ -357,18 +391,27 @@ OF_PACKET(int, shift_prefixed, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 		return DROP_INTERNAL;
 	by = address_bytes(ADDRESS_PROXY_V2, p->ipv6);
 	flags = p->tcp_flags;
-	/* Data of a SYN would be before it: a backend takes none without the option of TCP Fast Open, and the client sends them again. */
-	if (flags & TCP_SYN) {
-		tell_anew(ctx, p, c, SLOT(entry), DIRECTION(entry));
-		return edit(ctx, p, DIRECTION(entry) == OUTWARD ? by : 0, OPTION_FAST_OPEN);
-	}
+	/*
+	 * Data of a SYN would be before it: a backend takes none without the option of TCP Fast Open, and the client sends them again. Multipath
+	 * TCP counts bytes from the first one, which is the prefix's.
+	 */
+	if (flags & TCP_SYN)
+		return tell_anew(ctx, p, c, SLOT(entry), DIRECTION(entry)) ?:
+		       edit(ctx, p, DIRECTION(entry) == OUTWARD ? by : 0, OPTION_FAST_OPEN);
 	s.l4 = p->l4 & L4_MASK;
 	tcp = (void *)(long)ctx->data + s.l4;
 	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
 		return DROP_INTERNAL;
 	if (DIRECTION(entry) == INWARD) {
-		if (c->counter & TELLS && bpf_ntohl(tcp->seq) == splice->isn + 1)
-			return flags & TCP_RST ? 0 : add_prefix(ctx, p, c);
+		behind = bpf_ntohl(tcp->seq) - (splice->isn + 1);
+		/* An empty one asks for an acknowledgment, as a client does that has heard of no window. */
+		if (c->counter & TELLS && behind >> 31)
+			return says_something(ctx, p) ? DROP_BEFORE_FIRST : 0;
+		if (c->counter & TELLS && !behind && !(flags & TCP_RST))
+			return add_prefix(ctx, p, c);
+		/* A reset counts for the number that the backend expects: the first one before an acknowledgment has brought it the prefix. */
+		if (c->counter & TELLS && !behind && BEFORE(c->live) == SYN_RECV)
+			return 0;
 		add_to(&s, &tcp->seq, 0, by);
 	} else {
 		if (!(flags & TCP_ACK))
@@ -396,8 +439,7 @@ OF_PACKET(int, shift_prefixed, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 }
 
 /*
- * An error on its way to a client about a segment that was made larger. What is too big for a router behind here is so also where the client was
- * told how large it may be: an option is not added any more, which smaller segments have told; of a prefix the client is told that so
+ * An error on its way to a client about a segment that was made larger. Where it was too big for a router behind here, the client is told that so
  * much less fits. What to add to the sequence number that is quoted.
  */
 OF_PACKET(__u32, tell_of_error, (struct xdp_md *ctx, __u32 slot), (ctx, slot))
@@ -414,18 +456,15 @@ OF_PACKET(__u32, tell_of_error, (struct xdp_md *ctx, __u32 slot), (ctx, slot))
 	if ((void *)(icmp + 1) > (void *)(long)ctx->data_end)
 		return 0;
 	mtu = mtu_of_message(p, icmp);
-	if (!splice) {
-		if (mtu)
-			*(volatile __u16 *)&c->counter = c->counter & ~TELLS;
-		return 0;
-	}
-	by = address_bytes(ADDRESS_PROXY_V2, p->ipv6);
+	by = address_bytes(c->counter & PREFIXED ? ADDRESS_PROXY_V2 : ADDRESS_TOA, p->ipv6);
 	if (mtu && c->counter & TELLS) {
 		__u32 before = icmp->rest;
 
 		icmp->rest = bpf_htonl(mtu - by);
 		icmp->checksum = updated(icmp->checksum, fold((__u64)(__u32)~before + icmp->rest));
 	}
+	if (!splice)
+		return 0;
 	number = (void *)(icmp + 1) + outer_length(p) + sizeof(struct ports);
 	if ((void *)(number + 1) > (void *)(long)ctx->data_end || bpf_ntohl(*number) - splice->isn <= 1)
 		return 0;

@@ -9,12 +9,20 @@
 #include "syn_proxy.h"
 #include "translate.h"
 
+/* How a service's connections remember that backends are told of their clients. */
+static always_inline __u16 way_of_telling(const struct service *s)
+{
+	if (!s->client_address)
+		return 0;
+	return s->client_address == ADDRESS_PROXY_V2 ? PREFIXED : OPTED;
+}
+
 /* Whether the backend is to be told of the client of a connection that this packet begins. */
 static always_inline __u16 bits_of_telling(const struct service *s, const struct packet *p)
 {
 	if (!s->client_address || !(p->opens || p->cookie))
 		return 0;
-	return TELLS | (s->client_address == ADDRESS_PROXY_V2 ? PREFIXED : OPTED);
+	return TELLS | way_of_telling(s);
 }
 
 /*

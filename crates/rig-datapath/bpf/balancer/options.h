@@ -6,7 +6,7 @@
 #include "packet.h"
 
 enum option { OPTION_END = 0, OPTION_NOP = 1, OPTION_MSS = 2, OPTION_SCALE = 3, OPTION_MAY_SACK = 4, OPTION_SACK = 5, OPTION_TIME = 8,
-	      OPTION_FAST_OPEN = 34, OPTION_TOA = 254 };
+	      OPTION_MPTCP = 30, OPTION_FAST_OPEN = 34, OPTION_TOA = 254 };
 #define TIME_BYTES 10
 /* Of one segment: senders have up to six, those that fill up included. */
 #define MOST_OPTIONS 16

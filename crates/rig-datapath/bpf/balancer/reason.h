@@ -35,7 +35,8 @@ enum drop {
 	DROP_SOURCE_RATE = 26,
 	DROP_NEW_RATE = 27,
 	DROP_NOT_TOLD = 28,
-	DROPS = 29,
+	DROP_BEFORE_FIRST = 29,
+	DROPS = 30,
 };
 
 /* Why packets are left to the kernel. */

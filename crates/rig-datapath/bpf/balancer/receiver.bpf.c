@@ -82,14 +82,15 @@ static inline __attribute__((__always_inline__)) __u32 find_option(struct bpf_so
 		if ((void *)(option + 2) > end || option[0] == 0)
 			return 0;
 		length = option[1];
-		if (option[0] == KIND && length == wanted)
-			return at;
 		if (option[0] == 1)
 			length = 1;
 		else if (length < 2)
 			return 0;
+		/* One that goes on behind the header's end says nothing. */
 		if (at + length > MOST_HEADER)
 			return 0;
+		if (option[0] == KIND && length == wanted)
+			return (void *)(option + wanted) <= end ? at : 0;
 		/* As little is known to the verifier whichever way was taken here, so that it follows one. */
 		at = (at + length + UNKNOWN_ZERO(option[1])) & 63;
 	}

@@ -150,12 +150,17 @@ struct splice {
 	 * the backend's scale of windows, 8; by how much the client's are shifted, 8; whether windows are scaled. It is written as one word.
 	 */
 	__u64 word;
-	/* The timestamp that the client has from here, and later what is added to the backend's. */
+	/*
+	 * The timestamp that the client has from here, and later what is added to the backend's. Of one that is not SPLICED: whether its backend
+	 * has answered the first number, ANSWERED or 0.
+	 */
 	__u32 timestamp;
 	/* The client's first number. */
 	__u32 isn;
 };
 _Static_assert(sizeof(struct splice) == 16, "");
+
+#define ANSWERED 1
 
 enum phase { SPLICE_WAITING = 1, SPLICE_OPEN = 2 };
 

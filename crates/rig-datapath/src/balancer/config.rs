@@ -536,6 +536,9 @@ impl Service {
         if self.client_address != ClientAddress::Off && (self.protocol != Protocol::Tcp || !full_nat) {
             return Err(ConfigError::ClientAddress { service });
         }
+        if self.client_address != ClientAddress::Off && self.sloppy_tcp {
+            return Err(ConfigError::PickedUpClient { service });
+        }
         let month = Duration::from_secs(30 * 24 * 3600);
         for (_, name, timeout) in self.timeouts.named() {
             if timeout < Duration::from_secs(1) || timeout > month {
@@ -602,6 +605,8 @@ mod tests {
             (s.client_address, s.protocol) = (ClientAddress::Toa, Protocol::Udp);
         };
         assert!(matches!(refused(datagrams), ConfigError::ClientAddress { .. }));
+        let picked_up = |s: &mut Service| (s.client_address, s.sloppy_tcp) = (ClientAddress::Toa, true);
+        assert!(matches!(refused(picked_up), ConfigError::PickedUpClient { .. }));
         let zero = |s: &mut Service| s.timeouts.close = Duration::ZERO;
         assert!(matches!(refused(zero), ConfigError::Timeout { name: "close", .. }));
     }

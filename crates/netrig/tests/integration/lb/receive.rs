@@ -51,6 +51,8 @@ fn what_is_no_cgroup_is_refused() {
     };
     let (status, said) = refused(&["--from", "10.0.0.1/8"]);
     assert!(status == Some(2) && said.contains("write 10.0.0.0/8"), "{said}");
+    let (status, said) = refused(&["--from", "::/0"]);
+    assert!(status == Some(2) && said.contains("--from ::/0 is of IPv6 and has all of IPv4 in it"), "{said}");
     if !is_root() {
         return skip(Lack::Root, "eBPF programs need root of the machine");
     }

@@ -5,13 +5,15 @@ use std::net::IpAddr;
 use rig_wire::checksum::update;
 
 use super::super::config::ClientAddress;
+use super::super::reason::Drop;
 use super::super::shape::State;
 use super::packet::{Kind, Packet};
 use super::syn_proxy::{Splice, add, each, edit, first, long, times};
-use super::{ACK, Direction, Model, RST, SYN, ServiceId};
+use super::{ACK, Connection, Direction, FIN, Model, RST, SYN, ServiceId};
 
 const TOA: u8 = 254;
 const FAST_OPEN: u8 = 34;
+const MULTIPATH: u8 = 30;
 const URG: u8 = 0x20;
 const VOID: u8 = 253;
 const MOST_OPTIONS: usize = 40;
@@ -75,35 +77,52 @@ impl Model {
     }
 
     /// What a packet of a connection may have to have room for.
-    pub(super) fn room_for_prefix(&self, at: usize, packet: &Packet) -> Option<usize> {
+    pub(super) fn room_to_tell(&self, at: usize, packet: &Packet) -> Option<usize> {
         let connection = &self.connections[at];
-        (connection.tells && connection.prefixed.is_some()).then(|| prefix_bytes(packet.is_ipv6()))
+        let toa = if packet.is_ipv6() { 20 } else { 8 };
+        connection.tells.then(|| connection.prefixed.map_or(toa, |_| prefix_bytes(packet.is_ipv6())))
+    }
+
+    /// Whether a connection's service tells backends of its clients by other means than when it began.
+    pub(super) fn tells_otherwise(&self, connection: &Connection) -> bool {
+        let now = self.services[connection.service.0].service.client_address;
+        connection.opted != (now == ClientAddress::Toa)
+            || connection.prefixed.is_some() != (now == ClientAddress::ProxyV2)
     }
 
     /// A packet that is translated, of a connection with a prefix before what its client sends.
-    fn shift_prefixed(&mut self, at: usize, isn: u32, packet: &mut Packet, frame: &mut Vec<u8>, direction: Direction) {
+    fn shift_prefixed(
+        &mut self,
+        at: usize,
+        isn: u32,
+        packet: &mut Packet,
+        frame: &mut Vec<u8>,
+        direction: Direction,
+    ) -> Result<(), Drop> {
         let ipv6 = packet.is_ipv6();
         let by = prefix_bytes(ipv6);
         let start = packet.l4;
         let Kind::Flow { tcp_flags } = packet.kind else {
             if direction == Direction::Outward {
-                self.tell_of_error(at, isn, packet, frame);
+                self.tell_of_error(at, Some(isn), packet, frame);
             }
-            return;
+            return Ok(());
         };
         let outward = direction == Direction::Outward;
         if tcp_flags & SYN != 0 {
-            return edit_options(&mut frame[start..], &[TOA, FAST_OPEN], outward.then_some(by as u16));
+            let void = [TOA, FAST_OPEN, MULTIPATH];
+            edit_options(&mut frame[start..], &void, outward.then_some(by as u16));
+            return Ok(());
         }
         if outward {
             if tcp_flags & ACK == 0 {
-                return;
+                return Ok(());
             }
             let behind = long(&frame[start..], 8).wrapping_sub(isn.wrapping_add(1));
             let tells = self.connections[at].tells;
             let less = if tells && behind < by as u32 { behind } else { by as u32 };
             self.connections[at].tells &= behind < by as u32 || tcp_flags & RST != 0 || behind >> 31 == 1;
-            return edit(&mut frame[start..], 16, |tcp| {
+            edit(&mut frame[start..], 16, |tcp| {
                 let options = each(tcp);
                 add(tcp, 8, less.wrapping_neg());
                 for (at, option) in options.into_iter().filter(|(_, option)| option[0] == 5) {
@@ -111,13 +130,22 @@ impl Model {
                     (0..edges.min(8)).for_each(|edge| add(tcp, at + 2 + 4 * edge, (by as u32).wrapping_neg()));
                 }
             });
+            return Ok(());
         }
-        if !self.connections[at].tells || long(&frame[start..], 4) != isn.wrapping_add(1) {
-            return edit(&mut frame[start..], 16, |tcp| add(tcp, 4, by as u32));
+        let (connection, behind) = (&self.connections[at], long(&frame[start..], 4).wrapping_sub(isn.wrapping_add(1)));
+        if connection.tells && behind >= 1 << 31 {
+            let doff = usize::from(frame[start + 12] >> 4) * 4;
+            let is_empty = tcp_flags & FIN == 0 && packet.l3 + packet.length - start <= doff;
+            return if is_empty { Ok(()) } else { Err(Drop::BeforeFirst) };
+        }
+        let of_handshake = tcp_flags & RST == 0 || connection.before == State::SynReceived;
+        if !connection.tells || behind != 0 || !of_handshake {
+            edit(&mut frame[start..], 16, |tcp| add(tcp, 4, by as u32));
+            return Ok(());
         }
         let (header, bytes) = (usize::from(frame[start + 12] >> 4) * 4, packet.l3 + packet.length - start);
         if tcp_flags & RST != 0 || header < 20 || header > bytes {
-            return;
+            return Ok(());
         }
         let connection = &self.connections[at];
         let (client, service) = (connection.client, self.services[connection.service.0].service.address);
@@ -142,27 +170,37 @@ impl Model {
         frame[start + 16..start + 18].copy_from_slice(&checksum.to_be_bytes());
         frame.splice(start + header..start + header, prefix);
         packet.grow(frame, by);
+        Ok(())
     }
 
     /// Where a backend has another connection than before, or a client begins one while the old one closes.
-    fn tell_anew(&mut self, at: usize, l4: &[u8], tcp_flags: u8, direction: Direction) {
+    fn tell_anew(&mut self, at: usize, l4: &[u8], tcp_flags: u8, direction: Direction) -> Result<(), Drop> {
         let connection = &mut self.connections[at];
         let is_told = connection.opted || connection.prefixed.is_some();
         let isn = match (direction, tcp_flags & ACK != 0) {
             (Direction::Outward, true) => long(l4, 8).wrapping_sub(1),
             (Direction::Inward, false) if connection.state == State::SynReceived => long(l4, 4),
-            _ => return,
+            _ => return Ok(()),
         };
-        if is_told && connection.splice.is_none() && tcp_flags & RST == 0 {
-            connection.tells = true;
-            connection.prefixed = connection.prefixed.and(Some(isn));
+        if !is_told || connection.splice.is_some() || tcp_flags & RST != 0 {
+            return Ok(());
         }
+        let outward = direction == Direction::Outward;
+        if connection.tells && connection.answered {
+            let another = outward && connection.prefixed.is_some_and(|first| first != isn);
+            return if another { Err(Drop::BeforeFirst) } else { Ok(()) };
+        }
+        connection.tells = true;
+        connection.answered = outward;
+        connection.prefixed = connection.prefixed.and(Some(isn));
+        Ok(())
     }
 
-    /// An error on its way to a client, about a segment behind its prefix.
-    fn tell_of_error(&self, at: usize, isn: u32, packet: &Packet, frame: &mut [u8]) {
+    /// An error on its way to a client, about a segment that was made larger, or is behind its prefix.
+    fn tell_of_error(&self, at: usize, isn: Option<u32>, packet: &Packet, frame: &mut [u8]) {
         let ipv6 = packet.is_ipv6();
-        let (by, tells) = (prefix_bytes(ipv6) as u32, self.connections[at].tells);
+        let toa = if ipv6 { 20 } else { 8 };
+        let (by, tells) = (isn.map_or(toa, |_| prefix_bytes(ipv6) as u32), self.connections[at].tells);
         edit(&mut frame[packet.l4..], 2, |icmp| {
             if tells && says_too_big(icmp, ipv6) {
                 let least = if ipv6 { 1280 } else { 576 };
@@ -170,7 +208,7 @@ impl Model {
                 icmp[4..8].copy_from_slice(&(mtu.clamp(least, 0xffff) - by).to_be_bytes());
             }
             let quoted = &mut icmp[8 + if ipv6 { 40 } else { 20 }..];
-            if quoted.len() >= 8 && long(quoted, 4).wrapping_sub(isn) > 1 {
+            if quoted.len() >= 8 && isn.is_some_and(|isn| long(quoted, 4).wrapping_sub(isn) > 1) {
                 let number = by.wrapping_neg();
                 if quoted.len() >= 20 { edit(quoted, 16, |tcp| add(tcp, 4, number)) } else { add(quoted, 4, number) }
             }
@@ -194,50 +232,56 @@ impl Model {
         packet: &mut Packet,
         frame: &mut Vec<u8>,
         direction: Direction,
-        mtu: usize,
-    ) {
+    ) -> Result<(), Drop> {
         if let Kind::Flow { tcp_flags } = packet.kind
             && tcp_flags & SYN != 0
         {
-            self.tell_anew(at, &frame[packet.l4..], tcp_flags, direction);
+            self.tell_anew(at, &frame[packet.l4..], tcp_flags, direction)?;
         }
         if let Some(isn) = self.connections[at].prefixed {
             return self.shift_prefixed(at, isn, packet, frame, direction);
         }
         if !self.connections[at].tells {
-            return;
+            return Ok(());
         }
         let ipv6 = packet.is_ipv6();
         let tcp_flags = match packet.kind {
             Kind::Flow { tcp_flags } => tcp_flags,
             Kind::Error => {
-                let too_big = says_too_big(&frame[packet.l4..], ipv6);
-                self.connections[at].tells &= direction == Direction::Inward || !too_big;
-                return;
+                if direction == Direction::Outward {
+                    self.tell_of_error(at, None, packet, frame);
+                }
+                return Ok(());
             }
         };
         let outward = direction == Direction::Outward;
         let answers = tcp_flags & (SYN | ACK) == SYN | ACK;
         if tcp_flags & RST != 0 {
-            return;
+            return Ok(());
         }
-        if outward && !answers {
-            // Where the SYN proxy has made the SYN-ACK something else, that shows nothing.
-            self.connections[at].tells &= tcp_flags & ACK == 0 || self.changed;
-            return;
-        }
-        let by = if ipv6 { 20 } else { 8 };
         let l4 = packet.l4..packet.l3 + packet.length;
         let doff = usize::from(frame[l4.start + 12] >> 4) * 4;
-        edit_options(&mut frame[l4.start..], &[TOA], outward.then_some(by));
+        if outward && !answers {
+            // Where the SYN proxy has made the SYN-ACK something else, that shows nothing.
+            let is_empty = tcp_flags & FIN == 0 && l4.len() <= doff;
+            self.connections[at].tells &= is_empty || tcp_flags & SYN != 0 || self.changed;
+            return Ok(());
+        }
+        let by = if ipv6 { 20 } else { 8 };
+        let full = doff + usize::from(by) > MOST_HEADER;
+        let void: &[u8] = match (outward || tcp_flags & SYN == 0, full) {
+            (true, _) => &[TOA],
+            (false, false) => &[TOA, MULTIPATH],
+            (false, true) => &[TOA, MULTIPATH, FAST_OPEN],
+        };
+        edit_options(&mut frame[l4.start..], void, outward.then_some(by));
         if outward {
-            return;
+            return Ok(());
         }
         let by = usize::from(by);
-        let full = doff + by > MOST_HEADER;
-        if doff < 20 || doff > l4.len() || full && tcp_flags & SYN != 0 || packet.length + by > mtu {
+        if doff < 20 || doff > l4.len() || full && tcp_flags & SYN != 0 {
             self.left_out = true;
-            return;
+            return Ok(());
         }
         let client = self.connections[at].client;
         let mut option = vec![TOA, by as u8];
@@ -266,5 +310,6 @@ impl Model {
         frame[l4.start + 16..l4.start + 18].copy_from_slice(&checksum.to_be_bytes());
         frame.splice(replaced, option);
         packet.grow(frame, by);
+        Ok(())
     }
 }

@@ -124,6 +124,8 @@ struct Connection {
     opted: bool,
     /// The client's first number, where a header of the PROXY protocol is before what it sends.
     prefixed: Option<u32>,
+    /// Its backend has answered that number.
+    answered: bool,
 }
 
 /// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
@@ -369,7 +371,7 @@ impl Model {
                 PacketResult { verdict: Verdict::Transmit, frame: reset, drop, pass: None }
             }
             Err(Refusal::Drop(reason)) => {
-                let frame = if self.changed { out } else { frame.to_vec() };
+                let frame = if self.changed || reason == Drop::BeforeFirst { out } else { frame.to_vec() };
                 PacketResult { verdict: Verdict::Drop, frame, drop: Some(reason), pass: None }
             }
             Err(Refusal::Pass(reason)) => {
@@ -400,7 +402,8 @@ impl Model {
             // A SYN with its ports opens another one (RFC 9293, 3.6.1; RFC 6191).
             let is_over = matches!(connection.state, State::TimeWait | State::Close)
                 || direct_return && connection.state == State::FinWait;
-            let reopens = tcp_flags & (SYN | ACK | RST | FIN) == SYN && (is_over || again && gone);
+            let reopens = tcp_flags & (SYN | ACK | RST | FIN) == SYN
+                && (is_over || again && (gone || self.tells_otherwise(connection)));
             if reopens && self.is_proxying_here(&packet) {
                 if !is_over {
                     self.end(at, tick);
@@ -549,6 +552,7 @@ impl Model {
             tells,
             opted,
             prefixed,
+            answered: false,
         };
         match self.services[service.0].service.forward.clone() {
             ForwardingMethod::Route => {}
@@ -642,9 +646,9 @@ impl Model {
             Direction::Outward => client_route.ok_or(Drop::NoRoute)?,
         };
         let is_flow = matches!(packet.kind, Kind::Flow { .. });
-        let prefix = self.room_for_prefix(at, packet).filter(|_| is_flow && direction == Direction::Inward);
+        let told = self.room_to_tell(at, packet).filter(|_| is_flow && direction == Direction::Inward);
         let outer = match (tunnel, packet.is_ipv6()) {
-            (false, _) if prefix.is_some() => prefix.unwrap_or(0),
+            (false, _) if told.is_some() => told.unwrap_or(0),
             (false, _) => 0,
             (true, false) => 20,
             (true, true) => 40,
@@ -665,7 +669,7 @@ impl Model {
                 (Some(splice), Kind::Error) if direction == Direction::Inward => splice.shift_quoted(frame, packet),
                 _ => {}
             }
-            self.tell(at, packet, frame, direction, route.mtu);
+            self.tell(at, packet, frame, direction)?;
         } else {
             if let Kind::Flow { .. } = packet.kind {
                 packet.complete(frame);

@@ -1,6 +1,7 @@
 //! How backends are told of clients' addresses, on packets: every byte out.
 
 use rig_datapath::balancer::{ClientAddress, CookieSecret, Drop, Service, SynProxy};
+use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use super::frames::icmp_error;
@@ -94,11 +95,44 @@ fn all_segments_have_it_until_the_backend_has_answered() {
         }
         // A reset ends it all, and says nothing.
         forwarded(&lab, &said(RST, &[]), backend, &[]);
-        // Who acknowledges has got it.
+        // So does a backend answer what it does not take, before the handshake is over.
         lab.sent(&segment(backend, &local, ACK).bytes());
+        forwarded(&lab, &data, backend, &[option, &TIMES]);
+        // Who says something has got it.
+        lab.sent(&Segment { payload: b"2".to_vec(), ..segment(backend, &local, ACK) }.bytes());
         forwarded(&lab, &data, backend, &[&TIMES]);
         forwarded(&lab, &said(SYN, &OFFER), backend, &[&OFFER]);
         assert_eq!(lab.drops(), []);
+    }
+}
+
+/// A client makes the backend acknowledge before the handshake is over, and says then who it is.
+#[test]
+fn an_acknowledgment_alone_lets_no_lie_through() {
+    let lie = [254, 8, 0, 80, 127, 0, 0, 1];
+    let void = [253, 8, 0, 80, 127, 0, 0, 1];
+    for syn_proxy in [SynProxy::Off, SynProxy::Always] {
+        let Some(lab) = lab(ClientAddress::Toa, syn_proxy) else { return };
+        let said = |flags, sequence, acknowledged, options: &[u8]| {
+            let segment = Segment { sequence, acknowledged, ..from_client(flags, options) };
+            Segment::of(&lab.sent(&segment.bytes()))
+        };
+        let mut seen = said(SYN, 7000, 0, &OFFER);
+        let mut expected = 101;
+        if syn_proxy == SynProxy::Always {
+            expected = seen.sequence.wrapping_add(1);
+            seen = said(ACK, 7001, expected, &[]);
+        }
+        let local = seen.source.to_string();
+        let of_backend = |flags, sequence| Segment { sequence, acknowledged: 7001, ..segment(BACKEND, &local, flags) };
+        lab.sent(&of_backend(SYN | ACK, 100).bytes());
+        let outside = said(ACK, 7001_u32.wrapping_sub(100_000), expected, &[]);
+        assert_eq!(outside.options, TOA);
+        lab.sent(&of_backend(ACK, 101).bytes());
+        assert_eq!(said(ACK, 7001, expected, &lie).options, [TOA, void].concat());
+        // Its end is as good as data.
+        lab.sent(&of_backend(FIN | ACK, 101).bytes());
+        assert!(said(ACK, 7001, expected, &[]).options.is_empty());
     }
 }
 
@@ -110,13 +144,32 @@ fn what_has_no_room_goes_without_and_is_counted() {
     assert_eq!(lab.drops(), []);
     forwarded(&lab, &from_client(SYN, &full[..36]), BACKEND, &[&full[..36]]);
     assert_eq!(lab.drops(), [(Drop::NotTold, 1)]);
+    // Its connection does not begin with it.
+    let (fast, void) = ([&[34, 34][..], &[7; 32]].concat(), [&[253, 34][..], &[7; 32]].concat());
+    forwarded(&lab, &from_client(SYN, &[&fast[..], &[1; 2]].concat()), BACKEND, &[&void, &[1; 2]]);
+    forwarded(&lab, &from_client(SYN, &[34, 6, 1, 2, 3, 4, 1, 1]), BACKEND, &[&TOA, &[34, 6, 1, 2, 3, 4, 1, 1]]);
+    assert_eq!(lab.drops(), [(Drop::NotTold, 2)]);
     // The link's MTU is 1500.
     let of = |length: usize| Segment { payload: vec![7; length], ..from_client(ACK, &[]) };
     forwarded(&lab, &of(1452), BACKEND, &[&TOA]);
-    forwarded(&lab, &of(1453), BACKEND, &[]);
-    assert_eq!(lab.drops(), [(Drop::NotTold, 2)]);
+    let told = lab.send(&of(1453).bytes());
+    assert_eq!(
+        (told.frame[34..36].to_vec(), told.frame[40..42].to_vec()),
+        (vec![3, 4], 1492_u16.to_be_bytes().to_vec())
+    );
+    assert_eq!(lab.drops(), [(Drop::TooBigTold, 1), (Drop::NotTold, 2)]);
     let refused = &lab.balancer.services().unwrap()[0].refused;
     assert!(refused.contains(&(Drop::NotTold, 2)), "{refused:?}");
+}
+
+/// A program's socket of Multipath TCP is none that the option is of, and its numbers would count the prefix.
+#[test]
+fn clients_are_taken_for_ones_without_multipath_tcp() {
+    let (offer, void) = ([30, 4, 1, 1], [253, 4, 1, 1]);
+    for (how, option) in [(ClientAddress::Toa, &TOA[..]), (ClientAddress::ProxyV2, &[])] {
+        let Some(lab) = lab(how, SynProxy::Off) else { return };
+        forwarded(&lab, &from_client(SYN, &[&OFFER[..], &offer].concat()), BACKEND, &[option, &OFFER, &void]);
+    }
 }
 
 /// What a client says of itself in its place is not what the backend reads.
@@ -190,7 +243,10 @@ fn the_syn_proxys_segments_have_it() {
         assert_eq!(opened.payload, [0]);
         let seen = Segment::of(&lab.sent(&ack.bytes()));
         assert_eq!((seen.flags, seen.acknowledged, &seen.options[..option.len()]), (ACK, 101, option));
-        lab.sent(&Segment { sequence: 101, acknowledged: 7001, ..segment(backend, &local, ACK) }.bytes());
+        let data = b"220".to_vec();
+        lab.sent(
+            &Segment { sequence: 101, acknowledged: 7001, payload: data, ..segment(backend, &local, ACK) }.bytes(),
+        );
         let seen = Segment::of(&lab.sent(&ack.bytes()));
         assert_eq!(seen.options.len(), 12);
     }
@@ -256,8 +312,14 @@ fn a_prefix_is_before_the_first_byte() {
         }
         // What is behind the first is so much further, also where it comes before it.
         is_forwarded(&said(ACK, CLIENT_FIRST + 5, b"index"), CLIENT_FIRST + 5 + by, &[b"index"]);
-        // A reset says nothing.
-        is_forwarded(&said(RST, CLIENT_FIRST, b""), CLIENT_FIRST, &[]);
+        // What is before the first would come where the prefix belongs.
+        assert_eq!(lab.send(&said(ACK, CLIENT_FIRST.wrapping_sub(by), &prefix).bytes()).verdict, Verdict::Drop);
+        assert_eq!(lab.send(&said(FIN | ACK, CLIENT_FIRST - 1, b"").bytes()).verdict, Verdict::Drop);
+        assert_eq!(lab.drops(), [(Drop::BeforeFirst, 2)]);
+        // It asks for an acknowledgment.
+        is_forwarded(&said(ACK, CLIENT_FIRST - 1, b""), CLIENT_FIRST - 1, &[]);
+        // A reset says nothing, and ends what has begun with it.
+        is_forwarded(&said(RST, CLIENT_FIRST, b""), CLIENT_FIRST + by, &[]);
         let acknowledged = |said: &Segment| {
             let seen = Segment::of(&lab.sent(&said.bytes()));
             assert_eq!((seen.source, seen.sequence), (service.parse().unwrap(), 900));
@@ -273,8 +335,48 @@ fn a_prefix_is_before_the_first_byte() {
         is_forwarded(&said(ACK, CLIENT_FIRST, b"GET /"), CLIENT_FIRST + by, &[b"GET /"]);
         assert_eq!(acknowledged(&answer(ACK, CLIENT_FIRST + by + 10, &[])), (CLIENT_FIRST + 10, vec![]));
         is_forwarded(&said(RST, CLIENT_FIRST + 10, b""), CLIENT_FIRST + 10 + by, &[]);
-        assert_eq!(lab.drops(), []);
+        assert_eq!(lab.drops(), [(Drop::BeforeFirst, 2)]);
     }
+}
+
+/// Two numbers of which a backend with SYN cookies would take either, and a prefix of the client's own that ends up at the other one.
+#[test]
+fn a_client_has_one_first_number() {
+    for later in [CLIENT_FIRST - 1 - 100, CLIENT_FIRST - 1 + 100] {
+        for answered in [true, false] {
+            let Some(lab) = proxy_v2(SynProxy::Off) else { return };
+            let said = |flags, sequence, payload: &[u8]| {
+                Segment { sequence, payload: payload.to_vec(), ..from_client(flags, &[]) }.bytes()
+            };
+            let local = Segment::of(&lab.sent(&said(SYN, CLIENT_FIRST - 1, b""))).source.to_string();
+            let answer = |isn: u32| Segment { acknowledged: isn + 1, ..segment(BACKEND, &local, SYN | ACK) }.bytes();
+            if !answered {
+                lab.sent(&said(SYN, later, b""));
+            }
+            lab.sent(&answer(CLIENT_FIRST - 1));
+            // A repeated one is forwarded again.
+            lab.sent(&answer(CLIENT_FIRST - 1));
+            lab.sent(&said(SYN, later, b""));
+            assert_eq!(lab.send(&answer(later)).verdict, Verdict::Drop);
+            assert_eq!(lab.send(&said(ACK, CLIENT_FIRST - 28, &prefix(false))).verdict, Verdict::Drop);
+            assert_eq!(lab.drops(), [(Drop::BeforeFirst, 2)]);
+            let seen = Segment::of(&lab.sent(&said(ACK, CLIENT_FIRST, b"GET /")));
+            assert_eq!((seen.sequence, seen.payload), (CLIENT_FIRST, [&prefix(false)[..], b"GET /"].concat()));
+        }
+    }
+}
+
+/// Before the backend has the prefix it expects a reset's number without it.
+#[test]
+fn a_reset_has_the_number_that_the_backend_expects() {
+    let Some(lab) = proxy_v2(SynProxy::Off) else { return };
+    let said = |flags, sequence| Segment { sequence, ..from_client(flags, &[]) }.bytes();
+    lab.sent(&said(SYN, CLIENT_FIRST - 1));
+    for _ in 0..2 {
+        assert_eq!(Segment::of(&lab.sent(&said(RST, CLIENT_FIRST))).sequence, CLIENT_FIRST);
+    }
+    lab.sent(&said(ACK, CLIENT_FIRST));
+    assert_eq!(Segment::of(&lab.sent(&said(RST, CLIENT_FIRST))).sequence, CLIENT_FIRST + 28);
 }
 
 #[test]
@@ -314,6 +416,8 @@ fn a_prefix_is_behind_the_syn_proxy_too() {
     assert_eq!((&opened.payload[..], opened.acknowledged), (&[0][..], CLIENT_FIRST));
     let seen = Segment::of(&lab.sent(&ack.bytes()));
     assert_eq!((seen.sequence, seen.acknowledged, seen.payload), (CLIENT_FIRST, 101, prefix(false)));
+    let forged = Segment { sequence: CLIENT_FIRST - 28, payload: prefix(false), ..ack.clone() };
+    assert_eq!(lab.send(&forged.bytes()).verdict, Verdict::Drop);
     let says = Segment { sequence: 101, acknowledged: CLIENT_FIRST + 28, ..segment(BACKEND, &local, ACK) };
     let seen = Segment::of(&lab.sent(&says.bytes()));
     assert_eq!((seen.sequence, seen.acknowledged), (answer.sequence.wrapping_add(1), CLIENT_FIRST));
@@ -321,17 +425,18 @@ fn a_prefix_is_behind_the_syn_proxy_too() {
     assert_eq!((seen.sequence, seen.acknowledged, &seen.payload[..]), (CLIENT_FIRST + 28, 101, &b"EHLO"[..]));
 }
 
-/// What fits the path without it is not made to exceed it again and again.
+/// What fits the path without it is not made to exceed it again and again. Nor does a message that anyone can forge end it.
 #[test]
-fn it_ends_where_a_router_says_that_a_packet_was_too_big() {
+fn a_client_is_told_what_a_router_leaves_beside_the_option() {
     let Some(lab) = toa() else { return };
     let syn = forwarded(&lab, &from_client(SYN, &[]), BACKEND, &[&TOA]);
     let about = segment(&syn.source.to_string(), BACKEND, ACK).bytes()[14..].to_vec();
     let error = |kind, code| icmp_error("10.0.0.99", LOCAL, kind, code, 1400, &about, 28);
     lab.sent(&error(3, 1));
+    let seen = lab.sent(&error(3, 4));
+    assert_eq!((&seen[40..42], &seen[66..70]), (&1392_u16.to_be_bytes()[..], &about[24..28]));
+    assert_eq!((rig_wire::checksum::of(&seen[34..]), rig_wire::checksum::of(&seen[42..62])), (0, 0));
     forwarded(&lab, &from_client(ACK, &[]), BACKEND, &[&TOA]);
-    lab.sent(&error(3, 4));
-    forwarded(&lab, &from_client(ACK, &[]), BACKEND, &[]);
 }
 
 /// A client that uses its port again while the old connection closes, or whose backend knows nothing of that one any more.
@@ -351,7 +456,8 @@ fn another_connection_of_the_same_ports_is_told_too() {
             let seen = Segment::of(&lab.sent(&said(ACK, isn.wrapping_add(1)).bytes()));
             assert_eq!((seen.options.len(), seen.payload.len()), if by == 0 { (8, 0) } else { (0, 28) });
             assert_eq!(seen.sequence, isn.wrapping_add(1));
-            let heard = Segment { acknowledged: isn.wrapping_add(1 + by), ..segment(BACKEND, local, ACK) };
+            let payload = vec![1; usize::from(by == 0)];
+            let heard = Segment { acknowledged: isn.wrapping_add(1 + by), payload, ..segment(BACKEND, local, ACK) };
             assert_eq!(Segment::of(&lab.sent(&heard.bytes())).acknowledged, isn.wrapping_add(1));
             let seen = Segment::of(&lab.sent(&said(ACK, isn.wrapping_add(1)).bytes()));
             assert_eq!((seen.options.len(), seen.payload.len()), (0, 0));
@@ -385,25 +491,40 @@ fn it_is_foreseen() {
             assert_eq!(foreseen, seen);
         }
         // What has no room for an option goes on.
-        let large = Segment { payload: vec![0; 1453], options: Vec::new(), ..ack.clone() };
+        let full = Segment { options: vec![1; 40], ..syn.clone() };
         if how == ClientAddress::Toa {
-            let foreseen = traced(&lab, &large);
+            let foreseen = traced(&lab, &full);
             assert_eq!((foreseen.tells, foreseen.drop), (ClientAddress::Off, Some(Drop::NotTold)));
         }
     }
 }
 
-/// With a tag, and what is not a connection's beginning.
+/// A client that begins again while its old connection closes is told of as the service says now.
 #[test]
-fn tagged_frames_have_it_and_picked_up_connections_do_not() {
-    let told = |sloppy_tcp| Service {
-        client_address: ClientAddress::Toa,
-        sloppy_tcp,
-        ..service(SERVICE, full_nat(&[LOCAL]), &[backend(BACKEND, 1)])
+fn a_reload_is_for_connections_that_begin_behind_it() {
+    let how = |client_address| {
+        let of = service(SERVICE, full_nat(&[LOCAL]), &[backend(BACKEND, 1)]);
+        config(&[Service { client_address, ..of }])
     };
-    let Some(lab) = Lab::new(small(), &config(&[told(true)])) else { return };
-    forwarded(&lab, &from_client(ACK, &TIMES), BACKEND, &[&TIMES]);
-    let Some(lab) = Lab::new(small(), &config(&[told(false)])) else { return };
+    let Some(mut lab) = Lab::new(small(), &how(ClientAddress::Off)) else { return };
+    for (now, options, payload) in [
+        (ClientAddress::Off, vec![], vec![]),
+        (ClientAddress::ProxyV2, vec![], prefix(false)),
+        (ClientAddress::Toa, TOA.to_vec(), vec![]),
+        (ClientAddress::Off, vec![], vec![]),
+    ] {
+        lab.balancer.apply(&how(now)).unwrap();
+        let said = |flags, sequence| Segment { sequence, ..from_client(flags, &[]) }.bytes();
+        lab.sent(&said(SYN, CLIENT_FIRST - 1));
+        let seen = Segment::of(&lab.sent(&said(ACK, CLIENT_FIRST)));
+        assert_eq!((seen.sequence, seen.options, seen.payload), (CLIENT_FIRST, options, payload));
+        lab.sent(&said(FIN | ACK, CLIENT_FIRST));
+    }
+}
+
+#[test]
+fn tagged_frames_have_it() {
+    let Some(lab) = toa() else { return };
     let mut tagged = from_client(SYN, &OFFER).bytes();
     tagged.splice(12..12, [0x81, 0, 0, 7]);
     let mut seen = lab.sent(&tagged);

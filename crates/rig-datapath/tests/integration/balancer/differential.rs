@@ -257,7 +257,7 @@ fn configs() -> Vec<Config> {
     fewer[0].backends.truncate(1);
     fewer[0].expire = ExpiryPolicy::Removed;
     fewer[0].reuse = PortReuse::Keep;
-    fewer[0].client_address = ClientAddress::Toa;
+    (fewer[0].client_address, fewer[0].sloppy_tcp) = (ClientAddress::Toa, false);
     fewer[2].client_address = ClientAddress::Off;
     fewer[1].expire = ExpiryPolicy::Quiescent;
     fewer[3].forward = full_nat(&["10.0.0.102"]);
