@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rig_cli::exit::{Exit, Failure, in_words};
-use rig_datapath::balancer::{Balancer, BalancerHandle, PortShare};
+use rig_datapath::balancer::{Balancer, BalancerHandle, Drop, PortShare};
 use rig_service::files::ServiceFiles;
 use rig_service::{Counters, End, Refusal, Replies, Service};
 use rig_stats::units::counted;
@@ -175,7 +175,10 @@ enum AfterExit {
 
 /// What is counted in the tables of a balancer.
 pub(super) fn counters(tables: &BalancerHandle) -> Result<Counters, rig_datapath::Error> {
-    let drops = tables.drops()?.into_iter().map(|(reason, count)| (reason.text().to_owned(), count));
+    // The SYN proxy answers first packets itself, and what comes while a backend is waited for comes again: nothing of it is lost.
+    let is_lost = |reason: &Drop| !matches!(reason, Drop::SynAnswered | Drop::ProxyWaits);
+    let drops = tables.drops()?.into_iter().filter(|(reason, _)| is_lost(reason));
+    let drops = drops.map(|(reason, count)| (reason.text().to_owned(), count));
     let mut counters = Counters { drops: drops.collect(), ..Counters::default() };
     for service in tables.services()? {
         let traffic = service.traffic;
