@@ -33,7 +33,8 @@ struct {
 	__type(value, struct replay);
 } replays SEC(".maps");
 
-static always_inline int restore(struct xdp_md *ctx)
+/* A function of its own because stack frames add up. */
+static __noinline int restore(struct xdp_md *ctx)
 {
 	__u32 key = 0, port_at, written;
 	struct replay *r = bpf_map_lookup_elem(&replays, &key);
