@@ -3,7 +3,7 @@
 use rig_service::Replies;
 
 use super::engine::{Engine, refusal};
-use super::status::key;
+use super::status::{in_background, key};
 use crate::message::{AccessEntry, Reply};
 
 /// Entries of one reply.
@@ -39,7 +39,6 @@ impl Engine {
             }
             to.finish(Ok(Reply::Access(Vec::new())));
         };
-        // The client is told that it is not answered.
-        let _unanswered = std::thread::Builder::new().name("list".into()).spawn(work);
+        in_background("list", work);
     }
 }

@@ -10,7 +10,7 @@ use rig_datapath::balancer::BalancerHandle;
 use rig_service::Replies;
 
 use super::engine::refusal;
-use super::status::key;
+use super::status::{in_background, key};
 use crate::message::{Reply, ServiceKey, SourceEntry, SourceFilter, SourceList};
 use crate::settings::Rules;
 
@@ -101,8 +101,7 @@ pub(super) fn list(balancer: BalancerHandle, rules: &Rules, filter: SourceFilter
         });
         to.finish(listed.map_err(|error| refusal(error.into())));
     };
-    // The client is told that it is not answered.
-    let _unanswered = std::thread::Builder::new().name("list".into()).spawn(work);
+    in_background("list", work);
 }
 
 #[cfg(test)]

@@ -152,8 +152,7 @@ pub(super) fn list(balancer: BalancerHandle, filter: Filter, to: Replies<Reply>)
         });
         to.finish(listed.map(|()| Reply::Connections(entries)).map_err(|error| refusal(error.into())));
     };
-    // The client is told that it is not answered.
-    let _unanswered = std::thread::Builder::new().name("list".into()).spawn(work);
+    in_background("list", work);
 }
 
 /// How many connections have had a packet within this time. On a thread of its own, as [`list`].
@@ -166,8 +165,12 @@ pub(super) fn count_busy(balancer: BalancerHandle, within: Duration, to: Replies
         });
         to.finish(counted.map(|()| Reply::Count(busy)).map_err(|error| refusal(error.into())));
     };
-    // The client is told that it is not answered.
-    let _unanswered = std::thread::Builder::new().name("count".into()).spawn(work);
+    in_background("count", work);
+}
+
+/// What takes long, on a thread of its own. Where there is none to be had the client is told that it is not answered.
+pub(super) fn in_background(name: &str, work: impl FnOnce() + Send + 'static) {
+    let _unanswered = std::thread::Builder::new().name(name.to_owned()).spawn(work);
 }
 
 pub(super) fn key(protocol: datapath::Protocol, address: SocketAddr) -> ServiceKey {

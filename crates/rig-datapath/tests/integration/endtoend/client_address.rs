@@ -16,7 +16,7 @@ use rig_sys::process;
 use tempfile::TempDir;
 
 use super::lab::{Lab, Plan, Random, TIMEOUT, client, server, until};
-use super::programs::{has, has_web, nginx, run_well};
+use super::programs::{has, has_web, nginx, run_well, temporary_paths};
 use super::talk::again;
 use super::{LOCAL, V4, V6, backend, config, full_nat, sizes, tcp};
 
@@ -72,10 +72,7 @@ impl Web {
     fn start(ns: &NetNs, cgroup: &Cgroup, listen: &str, client: &str) -> Self {
         let files = TempDir::new().unwrap();
         let folder = files.path().display().to_string();
-        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .iter()
-            .map(|name| format!("{name}_temp_path {folder}/{name};\n"))
-            .collect();
+        let temporary = temporary_paths(&folder);
         let config = format!(
             "user root; daemon off; master_process off; worker_processes 1; pid {folder}/pid; error_log {folder}/errors;
             events {{ worker_connections 256; }}

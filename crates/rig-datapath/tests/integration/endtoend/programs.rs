@@ -74,15 +74,18 @@ impl Drop for Nginx {
     }
 }
 
+/// Lines of a configuration of nginx that keep what it writes in a folder.
+pub fn temporary_paths(folder: &str) -> String {
+    let of = |name| format!("{name}_temp_path {folder}/{name};\n");
+    ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map(of).concat()
+}
+
 impl Nginx {
     /// Its answers have its name in the header `X-Backend`.
     pub fn start(ns: &NetNs, name: &str, pages: &Pages) -> Self {
         let files = TempDir::new().unwrap();
         let folder = files.path().display().to_string();
-        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .iter()
-            .map(|name| format!("{name}_temp_path {folder}/{name};\n"))
-            .collect();
+        let temporary = temporary_paths(&folder);
         let config = format!(
             "user root; daemon off; master_process off; worker_processes 1; pid {folder}/pid; error_log {folder}/log;
             events {{ worker_connections 4096; }}
