@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams;
 use rig_datapath::balancer::{AddressReceiver, MOST_TRUSTED};
+use rig_service::manager;
 use rig_sys::signal;
 
 use crate::settings::parse_prefix;
@@ -67,8 +68,10 @@ pub fn execute(arguments: &ReceiveArgs) -> Result<Exit, Failure> {
     let begun =
         format!("ready: programs of {} see the clients that {} tell of\n", cgroup.display(), prefixes.join(", "));
     streams::print(&begun)?;
+    manager::ready(begun.trim_end());
     // The sender lives in the thread of signals.
     let _ = stopped.recv();
+    manager::stopping();
     let seen = receiver.receptions().or_exit(Exit::Failed)?;
     let ended = format!(
         "accepted: {} of clients that were told, {} without, {} from others{}\n",

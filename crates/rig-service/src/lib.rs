@@ -16,6 +16,7 @@ pub mod files;
 pub mod http;
 pub mod lock;
 pub mod log;
+pub mod manager;
 pub mod openmetrics;
 pub mod protocol;
 pub mod run_directory;

@@ -23,6 +23,7 @@ use tracing::{error, info, warn};
 
 use crate::files::{ServiceFiles, ServiceKind};
 use crate::http;
+use crate::manager::ServiceManager;
 use crate::protocol::{Answer, Question, Stamped, refusal};
 use crate::server::{Conversation, SocketServer};
 use crate::service::{End, KernelEventFilter, Replies, Service, Waker};
@@ -69,7 +70,10 @@ pub fn serve<S: Service>(
             return Err(failure);
         }
     };
-    let end = work(&mut service, &events);
+    let mut manager = ServiceManager::of_process();
+    manager.ready(&service.introduction());
+    let end = work(&mut service, &events, &mut manager);
+    manager.stopping();
     let ended = service.stop(end);
     server.stop();
     ended
@@ -109,7 +113,7 @@ pub fn serve_on_stdio<S: Service>(
     let ended = match begun {
         Ok(mut service) => {
             replies.give(Answer::Started { introduction: service.introduction() });
-            let end = work(&mut service, &events);
+            let end = work(&mut service, &events, &mut ServiceManager::default());
             service.stop(end)
         }
         Err(failure) => {
@@ -217,18 +221,23 @@ fn watch<Q: Send + 'static, A: Send + 'static>(
 }
 
 /// Works until it is told to end.
-pub(crate) fn work<S: Service>(service: &mut S, events: &Receiver<EventOf<S>>) -> End<S::Reply> {
+pub(crate) fn work<S: Service>(
+    service: &mut S,
+    events: &Receiver<EventOf<S>>,
+    manager: &mut ServiceManager,
+) -> End<S::Reply> {
     loop {
         if Instant::now() >= service.due() {
             service.tick();
         }
-        match events.recv_timeout(service.due().saturating_duration_since(Instant::now())) {
+        let due = manager.alive().map_or(service.due(), |alive| alive.min(service.due()));
+        match events.recv_timeout(due.saturating_duration_since(Instant::now())) {
             Ok(Event::Question(question, replies)) => {
-                if let ControlFlow::Break(replies) = answer(service, question, replies) {
+                if let ControlFlow::Break(replies) = answer(service, question, replies, manager) {
                     return End::Request(replies);
                 }
             }
-            Ok(Event::Reload) => match service.reload(None) {
+            Ok(Event::Reload) => match manager.during_reload(|| service.reload(None)) {
                 Ok(lines) => lines.iter().for_each(|line| info!("reload: {line}")),
                 Err(refusal) => error!("reload refused, all stays as it was: {refusal}"),
             },
@@ -249,11 +258,14 @@ fn answer<S: Service>(
     service: &mut S,
     question: Question<S::Request>,
     replies: Replies<S::Reply>,
+    manager: &ServiceManager,
 ) -> ControlFlow<Replies<S::Reply>> {
     let answer = match question {
         Question::Ask(request) => return service.answer(request, replies),
         Question::Start { .. } => Err(Refusal::new("it has been started already", None)),
-        Question::Reload { settings } => service.reload(settings.as_deref()).map(Answer::Done),
+        Question::Reload { settings } => {
+            manager.during_reload(|| service.reload(settings.as_deref())).map(Answer::Done)
+        }
         Question::Counters => {
             let (cpu_before_ns, from_ns) = (own_cpu_ns(), monotonic_ns());
             let counters = service.counters().map_err(refusal);

@@ -22,6 +22,7 @@ mod stdio;
 mod store;
 mod suite_schema;
 mod top;
+mod units;
 mod vrouter;
 mod workspace;
 mod world;

@@ -111,7 +111,7 @@ fn served(run: &Path) -> (Client, JoinHandle<()>) {
     let server = SocketServer::start(&files.socket(), COUNTER.protocol(), give).unwrap();
     let body = move || {
         let mut service = counter("some");
-        let end = work(&mut service, &events);
+        let end = work(&mut service, &events, &mut ServiceManager::default());
         service.stop(end).unwrap();
         server.stop();
         drop(lock);
@@ -209,7 +209,7 @@ fn over_streams_the_first_line_brings_the_settings() {
         let (settings, replies) = first(&events).unwrap();
         let mut service = counter(&settings);
         replies.give(Answer::Started { introduction: service.introduction() });
-        matches!(work(&mut service, &events), End::Signal)
+        matches!(work(&mut service, &events, &mut ServiceManager::default()), End::Signal)
     });
     let mut client = rig_lines::Client::greet(&here, &here, &COUNTER.protocol(), "test").unwrap();
     let mut ask = |question: Question<TestRequest>| client.ask::<Answer<TestReply>>(&question);
