@@ -63,7 +63,8 @@ pub fn serve<S: Service>(
     let (sender, events) = mpsc::channel();
     connect::<S>(&sender)?;
     let Started { mut service, metrics } = start(waker(&sender))?;
-    let server = match open(&service, files, metrics, sender) {
+    let introduction = service.introduction();
+    let server = match open::<S>(&introduction, files, metrics, sender) {
         Ok(server) => server,
         Err(failure) => {
             service.stop(End::Failure)?;
@@ -71,7 +72,7 @@ pub fn serve<S: Service>(
         }
     };
     let mut manager = ServiceManager::of_process();
-    manager.ready(&service.introduction());
+    manager.ready(&introduction);
     let end = work(&mut service, &events, &mut manager);
     manager.stopping();
     let ended = service.stop(end);
@@ -159,7 +160,7 @@ fn connect<S: Service>(sender: &Sender<EventOf<S>>) -> Result<(), Failure> {
 
 /// Lets clients ask, and says that it is there.
 fn open<S: Service>(
-    service: &S,
+    introduction: &str,
     files: &ServiceFiles,
     metrics: Option<TcpListener>,
     sender: Sender<EventOf<S>>,
@@ -169,7 +170,7 @@ fn open<S: Service>(
     }
     let give = move |question, replies| sender.send(Event::Question(question, replies)).is_ok();
     let server = SocketServer::start(&files.socket(), files.kind().protocol(), give).or_exit(Exit::Failed)?;
-    match print(&service.introduction()) {
+    match print(introduction) {
         Ok(()) => Ok(server),
         Err(failure) => {
             server.stop();
