@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -9,7 +10,13 @@ use serde_json::Value;
 use super::peers::{Peer, client, pair, serve};
 use crate::ntttcp::process::free_base;
 
-const COOKIE: [u8; 37] = *b"abcdefghijklmnopqrstuvwxyz234567abcd\0";
+/// A cookie that no test before had: a server may still be ending the test whose cookie it was, and take its next
+/// connection for a stream of that one.
+fn new_cookie() -> [u8; 37] {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let text = format!("{:0>36}\0", NEXT.fetch_add(1, Ordering::Relaxed));
+    text.into_bytes().try_into().unwrap()
+}
 
 fn connected(port: u16) -> TcpStream {
     let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
@@ -63,7 +70,7 @@ fn a_second_client_is_told_that_the_server_is_busy_if_so_asked() {
     let home = tempfile::tempdir().unwrap();
     let server = serve(&Peer::Netrig, "--one-at-a-time", home.path());
     let mut first = connected(server.port);
-    first.write_all(&COOKIE).unwrap();
+    first.write_all(&new_cookie()).unwrap();
     let mut asked = [0];
     first.read_exact(&mut asked).unwrap();
     assert_eq!(asked, [9]);
@@ -89,7 +96,7 @@ fn what_is_no_client_is_harmless() {
     let half_open: Vec<TcpStream> = (0..200)
         .map(|index| {
             let mut stream = connected(server.port);
-            stream.write_all(&COOKIE[..index % 37]).unwrap();
+            stream.write_all(&new_cookie()[..index % 37]).unwrap();
             stream
         })
         .collect();
@@ -101,16 +108,14 @@ fn what_is_no_client_is_harmless() {
         ("SCTP", framed(r#"{"sctp":true}"#), 18),
     ] {
         let mut stream = connected(server.port);
-        let mut cookie = COOKIE;
-        cookie[0] = b'a' + code;
-        stream.write_all(&cookie).unwrap();
+        stream.write_all(&new_cookie()).unwrap();
         stream.write_all(&bytes).unwrap();
         let said = rest(stream);
         assert_eq!(said[..6], [9, 0xfe, 0, 0, 0, code], "{what}: {said:?}");
     }
     // A state that makes no sense while streams are awaited, and a stream of an unknown test, which is asked for its own.
     let mut stream = connected(server.port);
-    stream.write_all(&COOKIE).unwrap();
+    stream.write_all(&new_cookie()).unwrap();
     stream.write_all(&framed(r#"{"tcp":true,"parallel":1}"#)).unwrap();
     let mut states = [0; 2];
     stream.read_exact(&mut states).unwrap();
@@ -127,7 +132,7 @@ fn only_the_right_word_opens_a_stream() {
     let home = tempfile::tempdir().unwrap();
     let server = serve(&Peer::Netrig, "", home.path());
     let mut control = connected(server.port);
-    control.write_all(&COOKIE).unwrap();
+    control.write_all(&new_cookie()).unwrap();
     control.write_all(&framed(r#"{"udp":true,"parallel":1,"len":1000,"time":1,"omit":0}"#)).unwrap();
     let mut states = [0; 2];
     control.read_exact(&mut states).unwrap();
@@ -186,7 +191,7 @@ fn streams_are_in_the_order_of_their_connections() {
     let home = tempfile::tempdir().unwrap();
     let server = serve(&Peer::Netrig, "", home.path());
     let mut control = connected(server.port);
-    control.write_all(&COOKIE).unwrap();
+    control.write_all(&new_cookie()).unwrap();
     control
         .write_all(&framed(r#"{"tcp":true,"parallel":1,"bidirectional":true,"len":1000,"time":1,"omit":0}"#))
         .unwrap();
@@ -194,9 +199,9 @@ fn streams_are_in_the_order_of_their_connections() {
     control.read_exact(&mut states).unwrap();
     assert_eq!(states, [9, 10]);
     let (mut first, mut second) = (connected(server.port), connected(server.port));
-    second.write_all(&COOKIE).unwrap();
+    second.write_all(&new_cookie()).unwrap();
     std::thread::sleep(Duration::from_millis(200));
-    first.write_all(&COOKIE).unwrap();
+    first.write_all(&new_cookie()).unwrap();
     control.read_exact(&mut states).unwrap();
     assert_eq!(states, [1, 2]);
     // The server receives over the first and sends over the second.
@@ -233,7 +238,7 @@ fn a_word_that_is_said_again_opens_no_second_stream() {
     let home = tempfile::tempdir().unwrap();
     let server = serve(&Peer::Netrig, "", home.path());
     let mut control = connected(server.port);
-    control.write_all(&COOKIE).unwrap();
+    control.write_all(&new_cookie()).unwrap();
     control.write_all(&framed(r#"{"udp":true,"parallel":2,"len":1000,"time":1,"omit":0}"#)).unwrap();
     let mut states = [0; 2];
     control.read_exact(&mut states).unwrap();
@@ -299,24 +304,22 @@ fn a_client_whose_answer_was_lost_goes_on_with_its_server() {
 fn all_tests_together_have_no_more_streams_than_the_server_bears() {
     let home = tempfile::tempdir().unwrap();
     let server = serve(&Peer::Netrig, "", home.path());
-    let ask = |letter: u8| {
+    let ask = || {
         let mut control = connected(server.port);
-        let mut cookie = COOKIE;
-        cookie[0] = letter;
-        control.write_all(&cookie).unwrap();
+        control.write_all(&new_cookie()).unwrap();
         control.write_all(&framed(r#"{"tcp":true,"parallel":128,"bidirectional":true,"time":1,"omit":0}"#)).unwrap();
         let mut said = [0; 2];
         control.read_exact(&mut said).unwrap();
         (control, said)
     };
     // 256 streams each, 4096 of all.
-    let mut tests: Vec<_> = (0..16).map(|n| ask(b'A' + n)).collect();
+    let mut tests: Vec<_> = (0..16).map(|_| ask()).collect();
     assert!(tests.iter().all(|(_, said)| *said == [9, 10]));
-    let (refused, said) = ask(b'Z');
+    let (refused, said) = ask();
     assert_eq!((said, &rest(refused)[..4]), ([9, 0xfe], &[0, 0, 0, 121][..]));
     tests.pop();
     let mut tries = 0;
-    while ask(b'Z').1 != [9, 10] {
+    while ask().1 != [9, 10] {
         tries += 1;
         assert!(tries < 100, "the place is never free");
         std::thread::sleep(Duration::from_millis(50));
