@@ -34,6 +34,12 @@ fn main() {
     let version = output(Command::new(rustc).arg("--version")).unwrap_or_default();
     let version = version.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
     let mut build = format!("{}, {}, {version}", hash(root, &files), variable("PROFILE"));
+    // Tests start netrig some thousand times, and in a program without optimisation that may lie anywhere 360,000 addresses are put right at each
+    // start (docs/decisions/build-profiles.md).
+    if variable("PROFILE") == "debug" && variable("CARGO_CFG_TARGET_OS") == "linux" {
+        println!("cargo:rustc-link-arg=-no-pie");
+    }
+
     // Where sources lie makes no other program.
     let flags = variable("CARGO_ENCODED_RUSTFLAGS");
     let flags: Vec<_> = flags.split('\u{1f}').filter(|flag| !flag.starts_with("--remap-path-prefix")).collect();

@@ -39,6 +39,15 @@ pub fn have(command: &str) -> Result<Option<String>, Failure> {
     Ok(Some(format!("mounted a bpf file system at {ROOT}")))
 }
 
+/// Takes away what is left of the [pins](crate::ServiceFiles::pins) of a service that were removed: the directory of its run directory, where
+/// no other service has something in it.
+pub fn leave(pins: &Path) {
+    if let Some(directory) = pins.parent().filter(|directory| *directory != Path::new(ROOT)) {
+        // Another service's pins are in it.
+        let _kept = fs::remove_dir(directory);
+    }
+}
+
 /// Whether what this process mounts goes with it and what it has started: one of those that have started it has other
 /// mounts. Which ones may be looked at is up to the machine, the first process often may not.
 fn mounts_are_its_own() -> bool {

@@ -5,7 +5,7 @@
 //!                                                             ├── beside: as many at a time as there are lanes
 //!                                                             └── alone: at the end, nothing beside
 //! ```
-//! What has failed beside others is run once more, alone: who reads the closing lines is told of it, and decides whether it was late or has a race.
+//! Each test that has failed beside others is run once more, alone: who reads the closing lines is told of it, and decides whether it was late or has a race.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::env;
@@ -91,6 +91,18 @@ struct Outcome {
     duration: Duration,
     /// Why it has failed.
     failure: Option<String>,
+    /// Those of its tests that have failed; none where it has not said which.
+    failed_tests: Vec<String>,
+}
+
+impl Outcome {
+    /// What is to be run once more.
+    fn again(&self) -> TestRun {
+        match self.failed_tests.is_empty() {
+            true => self.piece.clone(),
+            false => TestRun { tests: self.failed_tests.clone(), ..self.piece.clone() },
+        }
+    }
 }
 
 /// What came of all tests, by the names of their modules.
@@ -165,7 +177,7 @@ pub fn run() -> Result<TestResults> {
     let mut results = TestResults::default();
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.failure.is_some()) {
         println!("\n     Once more, alone: {}", outcome.piece.name);
-        let again = run_piece(&outcome.piece)?;
+        let again = run_piece(&outcome.again())?;
         if again.failure.is_none() {
             results.failed_beside_others.push(outcome.piece.name.clone());
         }
@@ -301,7 +313,14 @@ fn run_piece(piece: &TestRun) -> Result<Outcome> {
     writeln!(stdout, "\n     Running {} ({:.1} s)", piece.name, duration.as_secs_f64())?;
     stdout.write_all(&text)?;
     stdout.flush()?;
-    Ok(Outcome { piece: piece.clone(), duration, failure })
+    let failed_tests = failed_tests(&String::from_utf8_lossy(&text));
+    Ok(Outcome { piece: piece.clone(), duration, failure, failed_tests })
+}
+
+/// The tests that the closing lines of a test executable name: the last list of failures, each on a line of its own.
+fn failed_tests(output: &str) -> Vec<String> {
+    let Some((_, list)) = output.rsplit_once("\nfailures:\n") else { return Vec::new() };
+    list.lines().map_while(|line| line.strip_prefix("    ")).map(str::to_owned).collect()
 }
 
 /// `None` for one that was killed.
@@ -316,4 +335,19 @@ fn wait(child: &mut Child) -> Result<Option<ExitStatus>> {
     child.kill()?;
     child.wait()?;
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_tests_are_those_of_the_last_list() {
+        let output = "test a::x ... FAILED\ntest a::y ... ok\n\nfailures:\n\n---- a::x stdout ----\n    a word of its own\n\nfailures:\n    \
+                      a::x\n    b\n\ntest result: FAILED. 1 passed; 2 failed\n\n";
+        assert_eq!(failed_tests(output), ["a::x", "b"]);
+        // Killed before it could say so.
+        assert!(failed_tests("test a::x ... FAILED\n").is_empty());
+        assert!(failed_tests("test result: ok. 1 passed; 0 failed\n").is_empty());
+    }
 }

@@ -91,7 +91,9 @@ impl Pins {
         }
         // Links first, so that no program runs upon half of its tables' pins.
         self.remove_links_but(&[])?;
-        Ok(fs::remove_dir_all(&self.directory)?)
+        fs::remove_dir_all(&self.directory)?;
+        bpf_file_system::leave(&self.directory);
+        Ok(())
     }
 }
 

@@ -87,6 +87,7 @@ pub(super) fn keep_numbers(path: &std::path::Path, numbers: &Numbers) -> anyhow:
 pub(super) fn release(files: &ServiceFiles) -> Result<bool, Failure> {
     let was_there = keep::is_kept(&files.pins());
     keep::release(&files.pins()).map_err(refused)?;
+    bpf_file_system::leave(&files.pins());
     match fs::remove_file(files.file(NUMBERS)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(error).with_context(|| format!("remove {}", files.file(NUMBERS).display())).or_exit(Exit::Failed)

@@ -139,11 +139,13 @@ pub fn linux() -> [u32; 2] {
 pub fn until<T>(time_limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + time_limit;
     loop {
+        let begin = Instant::now();
         let found = look();
         if found.is_some() || Instant::now() > deadline {
             return found;
         }
-        thread::sleep(Duration::from_millis(2));
+        // A look may start a program, and what is looked for shall have most of the CPU.
+        thread::sleep((begin.elapsed() * 4).clamp(Duration::from_millis(2), Duration::from_millis(50)));
     }
 }
 

@@ -53,14 +53,13 @@ static __attribute__((noinline)) int drop(const struct packet *p, __u32 interfac
 	__u32 key, zero = 0, *turn;
 	struct traffic *t = traffic_of(interface);
 	struct dropped_packet *d;
-	__u64 *count;
+	__u64 *counts;
 
 	if (reason == NOWHERE)
 		reason = REASON_DISCARD;
-	key = interface * REASONS + reason;
-	count = bpf_map_lookup_elem(&drops, &key);
-	if (count)
-		(*count)++;
+	counts = bpf_map_lookup_elem(&drops, &interface);
+	if (counts && reason < REASONS)
+		counts[reason]++;
 	if (t)
 		t->drops++;
 	turn = bpf_map_lookup_elem(&drop_turns, &zero);

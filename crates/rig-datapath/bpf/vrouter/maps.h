@@ -241,12 +241,15 @@ struct {
 	__type(value, __u64);
 } cutting SEC(".maps");
 
-/* By interface and reason; those of no interface are of interface 0. */
+/*
+ * By interface, with a count for each reason; those of no interface are of interface 0. The kernel makes memory of each CPU for elements one by
+ * one: with an element for each count it takes 32 ms for a thousand interfaces, and 1 ms so.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, __u64[REASONS]);
 } drops SEC(".maps");
 
 /* The last that were dropped, by CPU and turn. */

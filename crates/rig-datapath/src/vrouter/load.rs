@@ -11,7 +11,7 @@ use crate::objects::{Objects, objects};
 use crate::rights::check_may_load;
 
 use super::keep::{self, KEPT};
-use super::shape::{self, Control, LOGGED, REASONS};
+use super::shape::{self, Control, DropCounts, LOGGED};
 use super::sizes::Sizes;
 
 static OBJECTS: Objects = objects!("vrouter");
@@ -96,7 +96,7 @@ impl Tables {
             ended_early: map("ended_early", size_of::<u64>())?,
             traffic: map("traffic", size_of::<shape::Traffic>())?,
             copied: map("copied", size_of::<shape::CopyCount>())?,
-            drops: map("drops", size_of::<u64>())?,
+            drops: map("drops", size_of::<DropCounts>())?,
             dropped: map("dropped", size_of::<shape::DroppedPacket>())?,
             analysers: map("analysers", size_of::<shape::Analyser>())?,
             mirrored: map("mirrored", size_of::<shape::MirrorCount>())?,
@@ -111,8 +111,7 @@ pub(super) fn entries_of(name: &str, sizes: &Sizes, cpus: u32) -> Option<u32> {
     Some(match name {
         "interface_of" => sizes.interfaces,
         "interfaces" | "begun" | "ended" | "ended_early" | "short_of_share" | "told" | "log_turns" | "traffic"
-        | "copied" | "copying" | "cutting" => sizes.interfaces + 1,
-        "drops" => (sizes.interfaces + 1) * REASONS,
+        | "copied" | "copying" | "cutting" | "drops" => sizes.interfaces + 1,
         "next_hops" => sizes.next_hops,
         "ways" => sizes.ways,
         "members" | "copying_in" => sizes.floods,
@@ -151,8 +150,13 @@ pub(super) fn load(sizes: &Sizes, object: &[u8], kept: Option<&Path>) -> Result<
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if let Some(directory) = kept.filter(|_| KEPT.contains(&name.as_str())) {
-            let otherwise = |_| Error::PinnedOtherwise { path: directory.display().to_string() };
-            map.reuse_pinned_map(directory.join(&name)).map_err(otherwise)?;
+            let otherwise = || Error::PinnedOtherwise { path: directory.display().to_string() };
+            let value = map.value_size();
+            map.reuse_pinned_map(directory.join(&name)).map_err(|_| otherwise())?;
+            // Of another version. The programs would be refused with it, in words of the kernel's.
+            if map.value_size() != value {
+                return Err(otherwise());
+            }
         } else if let Some(entries) = entries_of(&name, sizes, cpus) {
             let refused = |source| Error::Map { map: "of the vRouter", operation: "size", source };
             map.set_max_entries(entries).map_err(refused)?;

@@ -20,6 +20,8 @@ const VRF_BITS: u32 = 32;
 const OF_IPV4: u32 = 1 << 31;
 /// Reasons for drops have numbers below.
 pub(crate) const REASONS: u32 = 96;
+/// Of an interface, by reasons.
+pub(crate) type DropCounts = [u64; REASONS as usize];
 /// Dropped packets that are remembered for each CPU.
 pub(crate) const LOGGED: u32 = 256;
 pub(crate) const TICK_SHIFT: u32 = 27;

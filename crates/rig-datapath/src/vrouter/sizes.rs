@@ -9,7 +9,7 @@ use crate::Error;
 /// Elements of the vRouter's tables, which are made when it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sizes {
-    /// Containers' interfaces, up to 2^24 - 1; 836 bytes each, and 896 more for each CPU.
+    /// Containers' interfaces, up to 2^24 - 1; 256 bytes each, and 896 more for each CPU.
     pub interfaces: u32,
     pub next_hops: u32,
     /// Next hops with several ways.

@@ -15,7 +15,9 @@ use super::config::{Config, LAST_ANALYSER};
 use super::control::{MovedCounts, Router};
 use super::load::Tables;
 use super::reason::Reason;
-use super::shape::{self, Control, FlowKey, FragmentKey, HOPS, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of};
+use super::shape::{
+    self, Control, DropCounts, FlowKey, FragmentKey, HOPS, LOGGED, REASONS, TICK_SHIFT, interface_of, protocol_of,
+};
 
 /// Packets of an interface; bytes with their Ethernet headers. A packet that is still to be cut into segments is one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -261,8 +263,9 @@ impl Router {
 
     /// Packets of an interface that were dropped, 0 for those of none, by reason; for each CPU that there can be.
     pub fn drops_of(&self, interface: u32) -> Result<Vec<(Reason, Vec<u64>)>, Error> {
-        let of = |reason: &Reason| Ok((*reason, self.tables.drops.per_cpu(interface * REASONS + reason.number())?));
-        Reason::ALL.iter().map(of).collect()
+        let cpus: Vec<DropCounts> = self.tables.drops.per_cpu(interface)?;
+        let of = |reason: &Reason| (*reason, cpus.iter().map(|counts| counts[reason.number() as usize]).collect());
+        Ok(Reason::ALL.iter().map(of).collect())
     }
 
     /// Packets that were dropped, by reason, where there were any.
@@ -360,9 +363,7 @@ impl Router {
             self.tables.traffic.set_all_cpus(interface, &shape::Traffic::default())?;
             self.tables.log_turns.set(&interface, &0_u64)?;
             self.tables.copied.set_all_cpus(interface, &shape::CopyCount::default())?;
-            for reason in Reason::ALL {
-                self.tables.drops.set_all_cpus(interface * REASONS + reason.number(), &0_u64)?;
-            }
+            self.tables.drops.set_all_cpus(interface, &[0_u64; REASONS as usize])?;
         }
         Ok(())
     }

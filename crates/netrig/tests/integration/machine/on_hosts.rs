@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rig_skip::{Lack, skip};
 use rig_sys::netlink::{Netlink, VethPair};
@@ -13,6 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use super::world::{self, NETRIG};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Machines in a row, each joined with the next one: all have an `eth1`, and those between two others an `eth2`.
 struct Machines {
@@ -32,6 +35,12 @@ impl Machines {
                 netlink(ns).set_up(name).unwrap();
                 netlink(ns).add_address(name, [192, 0, 2 + number as u8, host].into(), 24).unwrap();
             }
+        }
+        // What a machine is like before a run is compared with what it is like after it.
+        for (number, ns) in machines.iter().enumerate() {
+            let names = if number == 0 || number + 1 == count { &["eth1"][..] } else { &["eth1", "eth2"] };
+            let up = || names.iter().all(|name| netlink(ns).is_operational(name).unwrap()).then_some(());
+            world::until(TIMEOUT, up).expect("wires come up");
         }
         let directory = tempfile::tempdir().unwrap();
         let host = |(name, ns): (&str, &NetNs)| {
@@ -102,7 +111,8 @@ impl Machines {
     }
 }
 
-const SHORT: [&str; 4] = ["--trials", "1", "--window", "200ms"];
+/// With short warm-ups, too: loads go as fast as they can.
+const SHORT: [&str; 5] = ["--quick", "--trials", "1", "--window", "200ms"];
 
 /// The trials of a report, by their scenarios.
 fn trials(report: &Value) -> BTreeMap<&str, &Value> {
@@ -177,7 +187,7 @@ fn a_side_on_hosts_takes_turns_with_one_of_this_machine() {
         let ab = |arguments: &[&str]| machines.call(&[&["ab", "layers"], arguments].concat());
         let new_on = ["--new-on", "a=m1", "--new-on", "b=m2"];
         // B is none of theirs: they let its turns pass.
-        let options = ["--only", "A,B", "--trials", "2", "--window", "200ms"];
+        let options = ["--quick", "--only", "A,B", "--trials", "2", "--window", "200ms"];
         let output = ab(&[&new_on[..], &options].concat());
         assert!(output.status.code() < Some(2), "{}", String::from_utf8_lossy(&output.stderr));
         let comparison: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -244,7 +244,8 @@ fn a_suite_runs_on_a_host_of_the_hosts_file() {
         let store = directory.path().join("store.sqlite");
         let mut run = world::netrig();
         run.args([
-            "run", "layers", "--only", "A,B", "--trials", "1", "--window", "200ms", "--format", "json", "--quiet",
+            "run", "layers", "--quick", "--only", "A,B", "--trials", "1", "--window", "200ms", "--format", "json",
+            "--quiet",
         ]);
         run.args(["--host", "box", "--hosts"]).arg(&file).arg("--store").arg(&store);
         let mut child = run.stdout(Stdio::piped()).spawn().unwrap();

@@ -523,6 +523,8 @@ fn flows_go_on_while_the_process_does_not() {
         assert_eq!(lab::pins("b").len(), 1);
         lab.netrig(0, 1, &["release", "--node", "b"]);
         lab.is_left_alone(&lab.web, ADDRESSES[0]);
+        let left: Vec<_> = fs::read_dir("/sys/fs/bpf").unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(left.iter().all(|name| !name.to_string_lossy().starts_with("netrig")), "{left:?}");
     });
 }
 
