@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixStream};
 use std::process::{Child, Command, Stdio};
@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
+use rig_stats::units::Span;
 use rig_sys::cpu::CpuSet;
 use rig_sys::netns::NsFile;
 use rig_sys::process::in_own_group;
@@ -21,11 +22,12 @@ use rig_testbed::datapath::{
     Attach, BackendState, Command as CommandOf, Counters, Datapath, DatapathRequest, Live, Machine, Missing, Mistake,
     Process, Protocol, ServiceState, Services, Settings, Site, State, UnknownCommand, read_settings,
 };
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::errors::Errors;
 use super::arguments::{Weight, is_meant, read};
-use super::{CLOSING, ESTABLISHED, SYN_RECEIVED, WEIGHT, carries_as_it_is, node, none};
+use super::{CLOSING, ESTABLISHED, SYN_RECEIVED, WEIGHT, node, stands_between};
 
 /// How long it may take to listen.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -38,6 +40,35 @@ const MOST_WEIGHT: u32 = 256;
 /// How long it may take to be gone after its socket is.
 const DYING: Duration = Duration::from_millis(200);
 
+/// What a suite may say of it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Options {
+    check: Option<Check>,
+}
+
+/// How it looks after servers, by connecting to them; the names are those of netrig's balancer.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Check {
+    interval: Span,
+    timeout: Span,
+    fall: u32,
+}
+
+impl Check {
+    fn validate(&self) -> Result<(), Mistake> {
+        let times = [self.interval, self.timeout].map(|span| span.0);
+        if times.iter().any(|time| !(Duration::from_millis(10)..=Duration::from_secs(3600)).contains(time)) {
+            return Err(Mistake::new("the interval or timeout of a check", "choose 10ms to 1h").at("check"));
+        }
+        match self.fall {
+            1..=100 => Ok(()),
+            fall => Err(Mistake::new(format!("fall = {fall}"), "choose 1 to 100").at("check")),
+        }
+    }
+}
+
 /// A proxy: it ends each connection and makes another.
 #[derive(Debug)]
 pub(crate) struct Haproxy;
@@ -48,7 +79,11 @@ impl Datapath for Haproxy {
     }
 
     fn validate(&self, asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
-        carries_as_it_is(self.name(), asked)
+        stands_between(self.name(), asked)?;
+        match read_settings(asked.settings)? {
+            Options { check: Some(check) } => check.validate(),
+            Options { check: None } => Ok(()),
+        }
     }
 
     fn impossible(&self, asked: &DatapathRequest<'_>) -> Option<Missing> {
@@ -82,8 +117,8 @@ impl Datapath for Haproxy {
 }
 
 impl Attach for Haproxy {
-    fn attach(&self, site: &Site, _settings: &Settings) -> Result<Box<dyn Live>> {
-        Ok(Box::new(Proxy::start(site).context("start HAProxy")?))
+    fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>> {
+        Ok(Box::new(Proxy::start(site, settings).context("start HAProxy")?))
     }
 }
 
@@ -91,6 +126,7 @@ impl Attach for Haproxy {
 #[derive(Debug)]
 struct Proxy {
     version: String,
+    settings: Settings,
     threads: usize,
     services: Services,
     process: RefCell<Child>,
@@ -99,16 +135,15 @@ struct Proxy {
 }
 
 impl Proxy {
-    fn start(site: &Site) -> Result<Self> {
+    fn start(site: &Site, settings: &Settings) -> Result<Self> {
         let services = site.services()?;
+        let Options { check } = read_settings(settings)?;
         if services.protocol == Protocol::Udp {
             bail!("HAProxy carries TCP only: choose another path for UDP");
         }
         // It listens, so the addresses have to be on an interface here.
         let mut netlink = node::netlink()?;
-        let mut addresses: Vec<IpAddr> = services.addresses.iter().map(SocketAddr::ip).collect();
-        addresses.dedup();
-        for address in addresses.into_iter().chain(services.local.iter().copied()) {
+        for address in services.hosts().into_iter().chain(services.local.iter().copied()) {
             netlink.add_address("lo", address, if address.is_ipv4() { 32 } else { 128 })?;
         }
         node::set_sysctls(&[
@@ -120,7 +155,7 @@ impl Proxy {
         ])?;
         // All that can fail comes before the process, which nothing would end.
         let version = node::output("haproxy", &["-v"], "")?;
-        let (configuration, listening) = (configuration(services, site.cpus())?, NsFile::here("netstat")?);
+        let (configuration, listening) = (configuration(services, site.cpus(), check)?, NsFile::here("netstat")?);
         let (said, says) = io::pipe().context("make a pipe")?;
         let errors = Errors::of(said).context("start a thread")?;
         // No file and no named socket, so that there is nothing to be left behind.
@@ -137,6 +172,7 @@ impl Proxy {
         drop(stdin);
         let proxy = Self {
             version: version.split_whitespace().nth(2).unwrap_or("of unknown version").to_owned(),
+            settings: settings.clone(),
             threads: site.cpus().len(),
             services: services.clone(),
             process: RefCell::new(process),
@@ -209,7 +245,7 @@ impl Drop for Proxy {
 }
 
 /// How many connections there can be at a time haproxy finds out from the limit of open files, as it does by default.
-fn configuration(services: &Services, cpus: &CpuSet) -> Result<String> {
+fn configuration(services: &Services, cpus: &CpuSet, check: Option<Check>) -> Result<String> {
     let threads = cpus.len();
     let cpus: Vec<String> = cpus.as_slice().iter().map(u32::to_string).collect();
     let mut text = format!(
@@ -219,6 +255,10 @@ fn configuration(services: &Services, cpus: &CpuSet) -> Result<String> {
          backlog 65535\n",
         cpus.join(" "),
     );
+    if let Some(Check { interval, timeout, fall }) = check {
+        let [interval, timeout] = [interval, timeout].map(|span| span.0.as_millis());
+        writeln!(text, "  timeout check {timeout}ms\n  default-server check inter {interval}ms fall {fall} rise 2")?;
+    }
     for (number, service) in services.addresses.iter().enumerate() {
         writeln!(text, "frontend service{number}\n  bind {service}\n  default_backend servers{number}")?;
         writeln!(text, "backend servers{number}\n  balance roundrobin")?;
@@ -268,7 +308,7 @@ impl Live for Proxy {
     }
 
     fn settings(&self) -> Settings {
-        none()
+        self.settings.clone()
     }
 
     /// Of the kernel's listening sockets (/proc/net/netstat: a line of names, then a line of numbers).

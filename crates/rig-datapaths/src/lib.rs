@@ -10,6 +10,7 @@ mod haproxy;
 mod ipvs;
 mod nftables;
 mod node;
+mod outage;
 mod spin;
 mod spreader;
 mod vrouter;
@@ -26,6 +27,7 @@ pub const ALL: DatapathRegistry = DatapathRegistry::new(&[
     &cni::Cni,
     &docker::Docker,
     &spreader::Spreader,
+    &outage::Outage,
     &spin::SpinDatapath,
 ]);
 

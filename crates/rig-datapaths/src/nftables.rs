@@ -2,21 +2,31 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
 use rig_sys::netns::NsFile;
 use rig_testbed::datapath::{
-    Attach, Counters, Datapath, DatapathRequest, Live, Machine, Missing, Mistake, Process, ServiceState, Services,
-    Settings, Site, State, UnknownCommand,
+    Attach, Counters, Datapath, DatapathRequest, Live, Machine, Missing, Mistake, Process, Protocol, ServiceState,
+    Services, Settings, Site, State, UnknownCommand, read_settings,
 };
+use serde::Deserialize;
 use serde_json::Value;
 
-use super::{CLOSING, DATAGRAMS, ESTABLISHED, SYN_RECEIVED, WEIGHT, carries_as_it_is, node, none};
+use super::{CLOSING, DATAGRAMS, ESTABLISHED, SYN_RECEIVED, WEIGHT, node, stands_between};
 
 /// Ended connections are forgotten after a second, and not after the seven that the balancer has: how many the table has
 /// room for is the machine's to say (`net.netfilter.nf_conntrack_max`), and seven seconds of them would be the limit, in
 /// place of the CPU.
 const ENDED: u32 = 1;
+
+/// What a suite may say of it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Options {
+    /// Whether clients are answered by SYNPROXY, which opens a connection to a backend when they have acknowledged.
+    syn_proxy: bool,
+}
 
 /// The kernel's NAT with connection tracking, set up by `nft`.
 #[derive(Debug)]
@@ -28,7 +38,14 @@ impl Datapath for Nftables {
     }
 
     fn validate(&self, asked: &DatapathRequest<'_>) -> Result<(), Mistake> {
-        carries_as_it_is(self.name(), asked)
+        stands_between(self.name(), asked)?;
+        let Options { syn_proxy } = read_settings(asked.settings)?;
+        match asked.services {
+            Some(services) if syn_proxy && services.protocol != Protocol::Tcp => {
+                Err(Mistake::new("syn_proxy of a service of UDP", "remove it").at("syn_proxy"))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn missing(&self, machine: &Machine, _: &Settings) -> Option<Missing> {
@@ -41,8 +58,8 @@ impl Datapath for Nftables {
 }
 
 impl Attach for Nftables {
-    fn attach(&self, site: &Site, _settings: &Settings) -> Result<Box<dyn Live>> {
-        Ok(Box::new(Rules::load(site).context("set up nftables")?))
+    fn attach(&self, site: &Site, settings: &Settings) -> Result<Box<dyn Live>> {
+        Ok(Box::new(Rules::load(site, settings).context("set up nftables")?))
     }
 }
 
@@ -50,15 +67,26 @@ impl Attach for Nftables {
 #[derive(Debug)]
 struct Rules {
     version: String,
+    settings: Settings,
     source: String,
     services: Vec<ServiceState>,
     statistics: NsFile,
 }
 
 impl Rules {
-    fn load(site: &Site) -> Result<Self> {
+    fn load(site: &Site, settings: &Settings) -> Result<Self> {
         let services = site.services()?;
-        node::output("nft", &["-f", "-"], &ruleset(services, &site.links_to(&services.servers))?)?;
+        let options: Options = read_settings(settings)?;
+        node::output("nft", &["-f", "-"], &ruleset(services, &site.links_to(&services.servers), &options)?)?;
+        if options.syn_proxy {
+            // What is not tracked is not translated: it has to end here.
+            let mut netlink = node::netlink()?;
+            for address in services.hosts() {
+                netlink.add_address("lo", address, if address.is_ipv4() { 32 } else { 128 })?;
+            }
+            // An acknowledgment without a connection must not begin one.
+            node::set_sysctls(&[("net.netfilter.nf_conntrack_tcp_loose", "0")])?;
+        }
         // They are there when the rules have called for connection tracking.
         let timeouts = [
             ("nf_conntrack_tcp_timeout_syn_sent", SYN_RECEIVED),
@@ -82,6 +110,7 @@ impl Rules {
         let version = node::output("nft", &["--version"], "")?;
         Ok(Self {
             version: version.split_whitespace().take(2).collect::<Vec<_>>().join(" "),
+            settings: settings.clone(),
             source,
             services: services.listing("rr", "Masq", WEIGHT),
             statistics: NsFile::here("stat/nf_conntrack")?,
@@ -90,21 +119,21 @@ impl Rules {
 }
 
 /// Both translations. With one local address packets get the node's own (masquerade); with several, those.
-fn ruleset(services: &Services, server_links: &[String]) -> Result<String> {
+fn ruleset(services: &Services, server_links: &[String], options: &Options) -> Result<String> {
     let ip = if services.is_ipv4() { "ip" } else { "ip6" };
-    let protocol = services.protocol.name();
-    let mut text =
-        format!("table {ip} netrig {{\n  chain to_backends {{\n    type nat hook prerouting priority dstnat;\n");
-    for service in &services.addresses {
-        let places = services.backends.iter().enumerate().map(|(turn, backend)| format!("{turn} : {backend}"));
-        let map = places.collect::<Vec<_>>().join(", ");
-        let (address, port, turns) = (service.ip(), service.port(), services.backends.len());
-        writeln!(
-            text,
-            "    {ip} daddr {address} {protocol} dport {port} dnat to numgen inc mod {turns} map {{ {map} }}"
-        )?;
+    let mut text = format!("table {ip} netrig {{\n");
+    let mut destinations = vec!["to_backends {\n    type nat hook prerouting priority dstnat"];
+    if options.syn_proxy {
+        syn_proxy(&mut text, ip, services)?;
+        // Its own SYNs to backends come from here.
+        destinations.push("opened {\n    type nat hook output priority -100");
     }
-    text.push_str("  }\n  chain from_here {\n    type nat hook postrouting priority srcnat;\n");
+    for chain in destinations {
+        writeln!(text, "  chain {chain};")?;
+        translations(&mut text, ip, services)?;
+        text.push_str("  }\n");
+    }
+    text.push_str("  chain from_here {\n    type nat hook postrouting priority srcnat;\n");
     // A port that is kept as long as it is free is the same for two CPUs at once, and one of the connections is dropped.
     let source = match &services.local[..] {
         [first, .., last] => format!("snat to {first}-{last} fully-random"),
@@ -118,13 +147,45 @@ fn ruleset(services: &Services, server_links: &[String]) -> Result<String> {
     Ok(text)
 }
 
+/// SYNs are not tracked, and answered with a cookie; who acknowledges one is of no connection, and gets one (nft(8), SYNPROXY STATEMENT).
+fn syn_proxy(text: &mut String, ip: &str, services: &Services) -> Result<()> {
+    let meant = |service: &SocketAddr| format!("{ip} daddr {} tcp dport {}", service.ip(), service.port());
+    text.push_str("  chain untracked {\n    type filter hook prerouting priority raw;\n");
+    for service in &services.addresses {
+        writeln!(text, "    {} tcp flags & (fin | syn | rst | ack) == syn notrack", meant(service))?;
+    }
+    text.push_str("  }\n  chain answered {\n    type filter hook input priority filter;\n");
+    for service in &services.addresses {
+        let meant = meant(service);
+        writeln!(text, "    {meant} ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm")?;
+        writeln!(text, "    {meant} ct state invalid drop")?;
+    }
+    text.push_str("  }\n");
+    Ok(())
+}
+
+/// The backends of each service in turn.
+fn translations(text: &mut String, ip: &str, services: &Services) -> Result<()> {
+    let protocol = services.protocol.name();
+    for service in &services.addresses {
+        let places = services.backends.iter().enumerate().map(|(turn, backend)| format!("{turn} : {backend}"));
+        let map = places.collect::<Vec<_>>().join(", ");
+        let (address, port, turns) = (service.ip(), service.port(), services.backends.len());
+        writeln!(
+            text,
+            "    {ip} daddr {address} {protocol} dport {port} dnat to numgen inc mod {turns} map {{ {map} }}"
+        )?;
+    }
+    Ok(())
+}
+
 impl Live for Rules {
     fn version(&self) -> Result<String> {
         Ok(format!("{}, DNAT in turns and {}", self.version, self.source))
     }
 
     fn settings(&self) -> Settings {
-        none()
+        self.settings.clone()
     }
 
     /// Connection tracking's own, by CPU (net/netfilter/nf_conntrack_standalone.c): a line of names, then a line of
@@ -159,5 +220,45 @@ impl Live for Rules {
 
     fn command(&mut self, name: &str, _arguments: &Value) -> Result<Value> {
         Err(UnknownCommand::of(&Nftables, name).into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rig_testbed::datapath::RequestedServices;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_connections_of_tcp_have_a_syn_proxy() {
+        let asked = |protocol, settings: Value| {
+            let settings = settings.as_object().unwrap();
+            let services = Some(RequestedServices { protocol, addresses: 1, local: None });
+            Nftables.validate(&DatapathRequest { settings, services }).map_err(|mistake| mistake.to_string())
+        };
+        assert_eq!(asked(Protocol::Tcp, json!({"syn_proxy": true})), Ok(()));
+        assert_eq!(asked(Protocol::Udp, json!({"syn_proxy": false})), Ok(()));
+        let refused = asked(Protocol::Udp, json!({"syn_proxy": true})).unwrap_err();
+        assert!(refused.contains("UDP"), "{refused}");
+        let unknown = asked(Protocol::Tcp, json!({"cookies": true})).unwrap_err();
+        assert!(unknown.contains("cookies"), "{unknown}");
+    }
+
+    #[test]
+    fn a_syn_proxy_keeps_syns_from_being_tracked() {
+        let services = Services {
+            protocol: Protocol::Tcp,
+            addresses: vec!["198.18.1.1:80".parse().unwrap()],
+            backends: vec!["198.19.0.1".parse().unwrap()],
+            local: vec!["198.18.2.1".parse().unwrap()],
+            clients: "c".into(),
+            servers: "s".into(),
+        };
+        let rules = |syn_proxy| ruleset(&services, &["eth1".to_owned()], &Options { syn_proxy }).unwrap();
+        let (with, without) = (rules(true), rules(false));
+        assert_eq!(with.matches("dnat to").count(), 2, "{with}");
+        assert!(with.contains("tcp dport 80 tcp flags & (fin | syn | rst | ack) == syn notrack"), "{with}");
+        assert!(!without.contains("synproxy") && without.matches("dnat to").count() == 1, "{without}");
     }
 }

@@ -236,6 +236,12 @@ fn background_throughput(record: &TrialRecord) -> Option<f64> {
     Some(sum_of_rates(record.workers.iter().filter(arrives), carried)? * 8.0)
 }
 
+/// What the workers of a background load of packets that connect counted, per second.
+fn background_packets(record: &TrialRecord, counter: &str) -> Option<f64> {
+    let sends = |w: &&WorkerRecord| w.background && w.end() == End::Connect;
+    sum_of_rates(record.workers.iter().filter(sends), |worker| Some(worker.packets.as_ref()?.count(counter)))
+}
+
 /// Mean over all CPUs of the side's nodes of the time that was not idle, percent.
 fn cpu(record: &TrialRecord, side: Side) -> Option<f64> {
     let busy: Vec<f64> = cpus(record, side).map(CpuUse::busy).collect();

@@ -121,7 +121,7 @@ pub struct Client {
     /// Which combination of addresses and ports comes after another.
     #[serde(default)]
     pub walk: TupleOrder,
-    /// Only first packets are sent, SYNs or datagrams, and no answer is expected.
+    /// Only single packets are sent, and no answer is expected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flood: Option<Flood>,
 }
@@ -165,6 +165,9 @@ pub enum TupleOrder {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Flood {
+    /// What the packets are.
+    #[serde(default, skip_serializing_if = "FloodPackets::is_first")]
+    pub packets: FloodPackets,
     /// Destination addresses that packets go to in turn, in place of the servers': at most 65,536.
     pub destinations: Vec<AddressStride>,
     /// Datagrams begin with when they are sent, by the sender's CLOCK_MONOTONIC, in 8 bytes, and a number, which counts from 0, in 4; both in
@@ -175,6 +178,25 @@ pub struct Flood {
     /// Packets altogether, each thread its own; `None`: until the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<u64>,
+}
+
+/// What a flood consists of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum FloodPackets {
+    /// What begins something: SYNs of TCP, datagrams of UDP.
+    #[default]
+    First,
+    /// Acknowledgments of nothing, over TCP.
+    Ack,
+    /// A SYN, an acknowledgment and a datagram in turn, over TCP and UDP.
+    Mixed,
+}
+
+impl FloodPackets {
+    fn is_first(&self) -> bool {
+        *self == Self::First
+    }
 }
 
 impl Flood {
@@ -497,6 +519,9 @@ impl<F: Family> Config<F> {
             Service::UdpClient(udp) => {
                 self.check_client(&udp.client)?;
                 message(ConfigValue::Request, udp.request.len(), DATAGRAM)?;
+                if udp.client.flood.as_ref().is_some_and(|flood| !flood.packets.is_first()) {
+                    return Err(ConfigError::Flood("acknowledgments are TCP's"));
+                }
                 if udp.client.flood.as_ref().is_some_and(|flood| flood.stamped)
                     && udp.request.len() < Flood::STAMP as u64
                 {

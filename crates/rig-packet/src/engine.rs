@@ -533,7 +533,7 @@ impl<F: Family> Engine<F> {
         match &mut self.running {
             RunningService::Tcp(tcp) => tcp.templates().into_iter().for_each(set),
             RunningService::Udp(udp) => set(udp.template()),
-            RunningService::Flood(flood) => set(flood.template()),
+            RunningService::Flood(flood) => flood.templates().for_each(set),
         }
     }
 }

@@ -1,9 +1,7 @@
 //! Packets one way: a client that sends first packets and expects nothing.
 
-use rig_wire::protocol;
-
 use super::Nanos;
-use super::config::{AddressStride, Flood, RequestRepeat, TcpClient, UdpClient};
+use super::config::{AddressStride, Flood, FloodPackets, RequestRepeat, TcpClient, UdpClient};
 use super::connection::{Key, State, Timestamp};
 use super::engine_core::EngineCore;
 use super::family::Family;
@@ -14,18 +12,19 @@ use super::schedule::LATE;
 use super::tcp;
 use super::template::Template;
 
-/// Sends SYNs or datagrams. Without a [`RequestRepeat`](super::RequestRepeat) each packet is between ends of its own and nothing is kept
+/// What a flood sends. Without a [`RequestRepeat`](super::RequestRepeat) each packet is between ends of its own and nothing is kept
 /// of it; otherwise flows are held, each of which sends again and again.
 #[derive(Debug)]
 pub(super) struct FloodService<F: Family> {
-    packet: Template,
-    protocol: u8,
+    packets: Box<[FloodPacket]>,
+    /// The one whose turn it is.
+    turn: usize,
     opener: ConnectionOpener,
     pace: RequestPace,
     /// Whether flows are held.
     flows: bool,
     /// Packets of a flow; 0: without end.
-    packets: u16,
+    of_flow: u16,
     /// Packets back to back.
     pipeline: u16,
     /// The number of the next datagram, where each begins with the time and its own.
@@ -37,36 +36,60 @@ pub(super) struct FloodService<F: Family> {
     next_destination: usize,
 }
 
+#[derive(Debug)]
+struct FloodPacket {
+    template: Template,
+    kind: PacketKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PacketKind {
+    Syn,
+    Ack,
+    Datagram,
+}
+
 impl<F: Family> FloodService<F> {
     pub fn udp(link: &Link<F>, udp: &UdpClient, flood: &Flood, opener: (ConnectionOpener, RequestPace)) -> Self {
         let mut payload = udp.request.bytes().to_vec();
         if flood.stamped {
             payload[..Flood::STAMP].fill(0);
         }
-        let packet = Template::udp(link, &payload);
-        Self::new(packet, protocol::UDP, udp.client.repeat, flood, opener)
+        let packets = [FloodPacket { template: Template::udp(link, &payload), kind: PacketKind::Datagram }];
+        Self::new(packets.into(), udp.client.repeat, flood, opener)
     }
 
     pub fn tcp(link: &Link<F>, tcp: &TcpClient, flood: &Flood, opener: (ConnectionOpener, RequestPace)) -> Self {
-        let packet = Template::tcp(link, &tcp::syn(tcp.mss), &[]);
-        Self::new(packet, protocol::TCP, tcp.client.repeat, flood, opener)
+        let packet = |kind| {
+            let template = match kind {
+                PacketKind::Syn => Template::tcp(link, &tcp::syn(tcp.mss), &[]),
+                PacketKind::Ack => Template::tcp(link, &tcp::ack(), &[]),
+                PacketKind::Datagram => Template::udp(link, &tcp.request.bytes()),
+            };
+            FloodPacket { template, kind }
+        };
+        let kinds: &[PacketKind] = match flood.packets {
+            FloodPackets::First => &[PacketKind::Syn],
+            FloodPackets::Ack => &[PacketKind::Ack],
+            FloodPackets::Mixed => &[PacketKind::Syn, PacketKind::Ack, PacketKind::Datagram],
+        };
+        Self::new(kinds.iter().copied().map(packet).collect(), tcp.client.repeat, flood, opener)
     }
 
     fn new(
-        packet: Template,
-        protocol: u8,
+        packets: Box<[FloodPacket]>,
         repeat: Option<RequestRepeat>,
         flood: &Flood,
         (opener, pace): (ConnectionOpener, RequestPace),
     ) -> Self {
         let destinations = flood.destinations.iter().flat_map(AddressStride::addresses::<F>).collect();
         Self {
-            packet,
-            protocol,
+            packets,
+            turn: 0,
             opener,
             pace,
             flows: repeat.is_some(),
-            packets: repeat.and_then(|repeat| repeat.requests).unwrap_or(0),
+            of_flow: repeat.and_then(|repeat| repeat.requests).unwrap_or(0),
             pipeline: repeat.map_or(1, |repeat| repeat.pipeline),
             stamped: flood.stamped.then_some(0),
             left: flood.most.unwrap_or(u64::MAX),
@@ -75,8 +98,8 @@ impl<F: Family> FloodService<F> {
         }
     }
 
-    pub fn template(&mut self) -> &mut Template {
-        &mut self.packet
+    pub fn templates(&mut self) -> impl Iterator<Item = &mut Template> {
+        self.packets.iter_mut().map(|packet| &mut packet.template)
     }
 
     pub fn opener(&mut self) -> &mut ConnectionOpener {
@@ -107,7 +130,7 @@ impl<F: Family> FloodService<F> {
         }
         let Some((slot, due)) = self.opener.next(core, now) else { return false };
         let connection = &mut core.table.all[slot as usize];
-        connection.requests_or_mss = self.packets;
+        connection.requests_or_mss = self.of_flow;
         connection.stamp = Timestamp::of(due);
         match &mut self.pace {
             RequestPace::Rate(requests) => requests.rest(core, slot),
@@ -177,20 +200,30 @@ impl<F: Family> FloodService<F> {
                 self.next_destination = 0;
             }
         }
-        let Some(frame) = core.claim(transmit, self.packet.len()) else { return };
-        if self.protocol == protocol::UDP {
-            match &mut self.stamped {
-                Some(number) => {
-                    self.packet.fill_stamped::<F>(frame, tuple, now, *number);
-                    *number = number.wrapping_add(1);
+        let FloodPacket { template, kind } = &self.packets[self.turn];
+        self.turn = if self.turn + 1 == self.packets.len() { 0 } else { self.turn + 1 };
+        let Some(frame) = core.claim(transmit, template.len()) else { return };
+        match kind {
+            PacketKind::Datagram => {
+                match &mut self.stamped {
+                    Some(number) => {
+                        template.fill_stamped::<F>(frame, tuple, now, *number);
+                        *number = number.wrapping_add(1);
+                    }
+                    None => template.fill_udp::<F>(frame, tuple),
                 }
-                None => self.packet.fill_udp::<F>(frame, tuple),
+                core.counters.udp_tx += 1;
             }
-            core.counters.udp_tx += 1;
-        } else {
-            self.packet.fill_tcp::<F>(frame, tuple, tcp::first_number(key, now), 0);
-            core.counters.tcp_tx += 1;
-            core.counters.syn_tx += 1;
+            PacketKind::Syn => {
+                template.fill_tcp::<F>(frame, tuple, tcp::first_number(key, now), 0);
+                core.counters.tcp_tx += 1;
+                core.counters.syn_tx += 1;
+            }
+            PacketKind::Ack => {
+                let number = tcp::first_number(key, now);
+                template.fill_tcp::<F>(frame, tuple, number, number.rotate_left(16));
+                core.counters.tcp_tx += 1;
+            }
         }
         core.exchanged(key, 1, 0);
     }

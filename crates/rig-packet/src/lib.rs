@@ -40,8 +40,8 @@ mod underlay;
 mod wheel;
 
 pub use config::{
-    AddressStride, AnyConfig, Client, CloseMethod, Config, ConfigError, ConfigValue, Flood, Load, MessageEnd,
-    RequestRepeat, Server, Service, TcpClient, TcpServer, TcpTimes, TupleOrder, UdpClient, UdpServer,
+    AddressStride, AnyConfig, Client, CloseMethod, Config, ConfigError, ConfigValue, Flood, FloodPackets, Load,
+    MessageEnd, RequestRepeat, Server, Service, TcpClient, TcpServer, TcpTimes, TupleOrder, UdpClient, UdpServer,
 };
 pub use connection::Connection;
 pub use counters::{Counters, Latencies};

@@ -54,6 +54,8 @@ pub struct Topology {
     path: Path,
     family: Family,
     lanes: u32,
+    /// Whether the client has a wire more to the DUT, for a flood.
+    flooded: bool,
     receiver_has_all: bool,
     networks: u32,
     /// What users chose to be set besides.
@@ -132,8 +134,18 @@ impl Topology {
             networks::populate(&mut nodes, networks)?;
         }
         let family = Family::Ipv4;
-        Self { nodes, wire, path, family, lanes: 1, receiver_has_all: false, networks, chosen: Vec::new() }
-            .with_family(family)
+        Self {
+            nodes,
+            wire,
+            path,
+            family,
+            lanes: 1,
+            flooded: false,
+            receiver_has_all: false,
+            networks,
+            chosen: Vec::new(),
+        }
+        .with_family(family)
     }
 
     /// The smallest testbed in which `path` joins two ends, which come with it.

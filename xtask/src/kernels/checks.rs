@@ -41,7 +41,8 @@ const STANDS_ON: [(&str, &str); 10] = [
     (three::NAME, "balancer"),
 ];
 /// Whose programs take an emulated CPU seconds to verify in each scenario, or test.
-const LONG: [&str; 5] = ["balancer cases", "vrouter cases", "suite balancer", "suite protection", "suite overlay"];
+const LONG: [&str; 6] =
+    ["balancer cases", "vrouter cases", "suite balancer", "suite protection", "suite floods", "suite overlay"];
 /// Of the tests of the vRouter's service those that do with what a busy machine's emulation has of time.
 const VROUTER: [&str; 2] = ["vrouter::containers_of_two_nodes", "vrouter::flows_go_on"];
 /// Of the tests of traffic those that do with what emulation has of time: not `steady`, whose hundreds of conversations stop there.
@@ -60,13 +61,15 @@ const QUICK: [&str; 1] = ["objects"];
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 const EVERY: &str = "one short trial of every scenario";
 /// Each built-in suite, what the check shows, and the scenarios that it makes where all of them would take an hour or more.
-const SUITES: [(&str, &str, &[&str]); 12] = [
+const SUITES: [(&str, &str, &[&str]); 14] = [
     ("layers", EVERY, &[]),
     ("latency", EVERY, &[]),
     ("namespaces", EVERY, &[]),
     ("packets", EVERY, &[]),
     ("balancer", EVERY, &[]),
     ("protection", EVERY, &[]),
+    ("floods", EVERY, &[]),
+    ("outage", EVERY, &[]),
     ("overlay", EVERY, &[]),
     ("spreading", EVERY, &[]),
     ("rfc2544", "all benchmarks at one frame size, with short trials", &["f64"]),

@@ -76,6 +76,11 @@ impl Statistic {
 }
 
 impl Metric {
+    /// Whether it is of the load that runs beside the scenario's own.
+    pub fn is_background(self) -> bool {
+        matches!(self, Self::BackgroundThroughput | Self::BackgroundPacketsOut | Self::BackgroundPacketsIn)
+    }
+
     pub fn name(self) -> &'static str {
         let names = self.row().names.iter();
         names.filter(|(metric, ..)| *metric == self).map(|(_, name, _)| *name).next().unwrap_or_default()

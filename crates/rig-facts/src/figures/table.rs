@@ -179,6 +179,16 @@ const ARRIVED: FigureDefinition = FigureDefinition {
     ..END
 };
 
+/// Figures of packets of a background load.
+const BACKGROUND: FigureDefinition = FigureDefinition {
+    sides: LOCAL,
+    default_side: Some(Side::Local),
+    check: check::none,
+    is_optional: true,
+    sheets: &[(FigureSheet::Carried, LOCAL)],
+    ..END
+};
+
 /// Figures of packet loads.
 const PACKETS: FigureDefinition =
     FigureDefinition { sides: BOTH_ENDS, default_side: Some(Side::Local), owner: FigureOwner::Packets, ..END };
@@ -404,6 +414,17 @@ figures! {
         sheets: &[(FigureSheet::Ends, &[Side::Receiver]), (FigureSheet::Trouble, &[Side::Receiver])],
         meaning: "payload of the background load, where it arrives",
         ..END
+    };
+    /// Frames that the load beside the scenario's own sends, where it makes its packets itself, per second.
+    BackgroundPacketsOut "background_packets_out", "Background, packets out" => FigureDefinition {
+        formula: |trial, _, _| super::background_packets(trial, "pktTx"),
+        meaning: "frames that a background load of packets, such as a flood, sent",
+        ..BACKGROUND
+    };
+    BackgroundPacketsIn "background_packets_in", "Background, packets in" => FigureDefinition {
+        formula: |trial, _, _| super::background_packets(trial, "pktRx"),
+        meaning: "frames that came back to where it sends: answers to a flood's forged addresses",
+        ..BACKGROUND
     };
     /// Of packet loads, as all that follow: connections opened, per second.
     Connections "connections", "Connections" => FigureDefinition {

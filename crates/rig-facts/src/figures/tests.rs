@@ -227,6 +227,15 @@ fn a_load_in_the_background_has_a_figure_of_its_own() {
     assert_eq!(figure(&record, Side::Receiver, Metric::BackgroundThroughput), Some(16_000.0));
     assert_eq!(Metric::ALL.map(|metric| figure(&record, Side::Local, metric)), before);
     assert_eq!(figure(&record, Side::Receiver, Metric::Throughput), None);
+    // Of sockets it has no packets.
+    assert_eq!(figure(&record, Side::Local, Metric::BackgroundPacketsOut), None);
+    let text = include_str!("../../tests/records/trial-packets-0.1.0.json");
+    let mut record: TrialRecord = serde_json::from_str(text).unwrap();
+    let sent = figure(&record, Side::Local, Metric::PacketsOut);
+    record.workers.iter_mut().for_each(|worker| worker.background = true);
+    assert_eq!(figure(&record, Side::Local, Metric::BackgroundPacketsOut), sent);
+    assert!(sent.is_some() && figure(&record, Side::Local, Metric::BackgroundPacketsIn) > Some(0.0));
+    assert_eq!(figure(&record, Side::Local, Metric::PacketsOut), None);
 }
 
 #[test]

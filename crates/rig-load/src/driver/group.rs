@@ -37,6 +37,8 @@ pub(super) struct GroupMember {
     /// See [`super::Worker::clock_ns`].
     pub(super) clock_ns: i64,
     background: bool,
+    /// Whether it carries nothing, as the other end of a flood does.
+    is_idle: bool,
     stage: WorkerStage,
     failure: Option<Failure>,
 }
@@ -86,8 +88,9 @@ impl<'a> WorkerGroup<'a> {
                 Ok(process) => Process::new(name, process),
                 Err(source) => return Err(DriverError::Spawn { name, source }),
             };
+            let is_idle = plan.load == Load::Idle;
             let stage = WorkerStage::Waiting(Box::new(plan));
-            group.members.push(GroupMember { process, clock_ns, background, stage, failure: None });
+            group.members.push(GroupMember { process, clock_ns, background, is_idle, stage, failure: None });
         }
         Ok(group)
     }
@@ -97,8 +100,9 @@ impl<'a> WorkerGroup<'a> {
         let deadline_ns = monotonic_after(timeout);
         for index in 0..self.members.len() {
             let WorkerStage::Waiting(plan) = &self.members[index].stage else { continue };
-            // Only a worker that carries load has to know its peer's port.
-            if matches!(plan.role, Role::Listen { .. }) || plan.load == Load::Idle {
+            // Only a worker that carries load has to know its peer's port, and a flood has no peer.
+            let alone = index > 0 && matches!(plan.load, Load::Packets(_)) && self.members[index - 1].is_idle;
+            if matches!(plan.role, Role::Listen { .. }) || plan.load == Load::Idle || alone {
                 self.hand_plan(index, None)?;
             }
         }
@@ -225,7 +229,7 @@ impl<'a> WorkerGroup<'a> {
                 let is_packets = record.packets.is_some();
                 member.stage = WorkerStage::Done(record);
                 // The listening end serves until the other one is done.
-                if is_packets && !index.is_multiple_of(2) {
+                if is_packets && !index.is_multiple_of(2) && !self.members[index - 1].is_idle {
                     return send(&mut self.members[index - 1].process, &Order::Done);
                 }
             }

@@ -135,6 +135,11 @@ pub(super) fn syn(mss: u16) -> Header {
     Header { source_port: 0, destination_port: 0, sequence: 0, acknowledgment: 0, flags, window: WINDOW, options }
 }
 
+/// An acknowledgment, without addresses and numbers.
+pub(super) fn ack() -> Header {
+    Header { flags: flags::ACK, options: Options::default(), ..syn(0) }
+}
+
 fn options(mss: u16) -> Options {
     Options { mss: Some(mss), window_scale: Some(SCALE), ..Options::default() }
 }

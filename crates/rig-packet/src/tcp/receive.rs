@@ -59,7 +59,7 @@ impl TcpService {
             // Of a segment that repeats old bytes only the rest is new, if there is one.
             let new = connection.state != State::SynSent && old > 0 && old < data.len() as u32 + u32::from(fin);
             if !new {
-                self.out_of_order(core, slot, segment, transmit);
+                self.out_of_order(core, now, slot, segment, transmit);
                 return Ok(());
             }
             data = &data[old as usize..];
@@ -271,11 +271,30 @@ impl TcpService {
     fn out_of_order<F: Family>(
         &mut self,
         core: &mut EngineCore<F>,
+        now: Nanos,
         slot: u32,
         segment: &Tcp<'_>,
         transmit: &mut impl Transmit,
     ) {
-        let connection = &core.table.all[slot as usize];
+        let connection = &mut core.table.all[slot as usize];
+        let probe = segment.sequence() == connection.expected.wrapping_sub(1);
+        let opens = probe
+            && connection.state == State::Resting
+            && (connection.peer_window, connection.in_flight()) == (0, 0)
+            && segment.window() > 0
+            && segment.acknowledgment() == connection.unacknowledged
+            && segment.flags() & flags::FIN == 0;
+        if opens {
+            // A keep-alive of the peer (RFC 1122, 4.2.3.6): its number is that of what closed the window, and no older (RFC 9293, 3.10.7.4).
+            // So SYN proxies tell that the backend has answered.
+            connection.peer_window = segment.window();
+            self.closed_window(core, now, slot, 0, transmit);
+            // A request acknowledges it.
+            if core.table.all[slot as usize].state == State::Resting {
+                self.send_ack(core, slot, transmit);
+            }
+            return;
+        }
         core.counters.tcp_drop += 1;
         if connection.state == State::SynSent {
             let (key, acknowledgment) = (connection.key, segment.acknowledgment());
@@ -285,7 +304,6 @@ impl TcpService {
             return;
         }
         // An acknowledgment that was overtaken needs no answer, a probe of the connection does.
-        let probe = segment.sequence() == connection.expected.wrapping_sub(1);
         if end(segment) != segment.sequence() || probe {
             core.counters.ack_rt += 1;
             self.send_ack(core, slot, transmit);

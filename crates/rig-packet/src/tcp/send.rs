@@ -273,8 +273,17 @@ impl TcpService {
         transmit: &mut impl Transmit,
     ) {
         let Role::Client(client) = &mut self.role else { return };
-        let RequestPace::Rate(requests) = &mut client.pace else { return self.send_request(core, now, slot, transmit) };
-        requests.rest(core, slot);
+        let connection = &mut core.table.all[slot as usize];
+        match &mut client.pace {
+            RequestPace::Rate(requests) => requests.rest(core, slot),
+            RequestPace::Interval(_) if connection.peer_bytes() < client.request => {
+                // Questions whether the window has opened have an old number, which does not complete a handshake.
+                connection.state = State::Resting;
+                connection.set_retries(1);
+                core.set_timer(slot, now + self.retransmit);
+            }
+            RequestPace::Interval(_) => return self.send_request(core, now, slot, transmit),
+        }
         self.send_ack(core, slot, transmit);
     }
 }

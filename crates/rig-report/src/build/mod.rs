@@ -325,7 +325,7 @@ fn mean(scenario: &ScenarioView, side: Side, metric: Metric, level: Level) -> Re
         return Err(why);
     }
     let why = match metric {
-        Metric::BackgroundThroughput => "no load runs in the background",
+        metric if metric.is_background() => "no load runs in the background",
         _ => "no trial gave this figure",
     };
     Ok(mean_of(trials, side, metric, level).ok_or(why)?)

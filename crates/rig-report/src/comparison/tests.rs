@@ -229,6 +229,8 @@ fn every_metric_has_a_direction() {
         Metric::Transactions,
         Metric::Datagrams,
         Metric::BackgroundThroughput,
+        Metric::BackgroundPacketsOut,
+        Metric::BackgroundPacketsIn,
         Metric::Connections,
         Metric::Concurrent,
         Metric::PacketsOut,

@@ -52,13 +52,15 @@ use crate::checks::Procedure;
 use crate::pairs::{PAIRS, PODS};
 
 /// The suites that are compiled in, by name.
-const BUILT_IN: [(&str, &str); 12] = [
+const BUILT_IN: [(&str, &str); 14] = [
     ("layers", include_str!("../../../../suites/layers.toml")),
     ("namespaces", include_str!("../../../../suites/namespaces.toml")),
     ("latency", include_str!("../../../../suites/latency.toml")),
     ("packets", include_str!("../../../../suites/packets.toml")),
     ("balancer", include_str!("../../../../suites/balancer.toml")),
     ("protection", include_str!("../../../../suites/protection.toml")),
+    ("floods", include_str!("../../../../suites/floods.toml")),
+    ("outage", include_str!("../../../../suites/outage.toml")),
     ("overlay", include_str!("../../../../suites/overlay.toml")),
     ("spreading", include_str!("../../../../suites/spreading.toml")),
     ("rfc2544", include_str!("../../../../suites/rfc2544.toml")),

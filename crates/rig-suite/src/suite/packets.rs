@@ -10,7 +10,7 @@ use rig_packet::http::Method;
 use rig_packet::plan::Driver;
 use rig_packet::search::Search;
 use rig_packet::{
-    Client, CloseMethod, Flood, Load as Opening, MessageEnd, Payload, RequestRepeat, TcpTimes, TupleOrder,
+    Client, CloseMethod, Flood, FloodPackets, Load as Opening, MessageEnd, Payload, RequestRepeat, TcpTimes, TupleOrder,
 };
 use rig_stats::units::{Bytes, PerSecond};
 use rig_testbed::topology::Pool;
@@ -27,8 +27,8 @@ mod threads;
 
 pub(super) use self::benchmark::BenchmarkFile;
 pub use self::benchmark::BenchmarkPlan;
-pub(super) use self::ports::check_path;
 pub use self::ports::{PortOf, at_port};
+pub(super) use self::ports::{check_path, flood_beside};
 pub(super) use self::search::{SearchFile, check_search};
 pub use self::threads::PacketThreads;
 pub(super) use self::threads::{PacketThreadsFile, with_lanes};
@@ -65,6 +65,24 @@ pub(super) enum PortsFile {
     Range([u16; 2]),
 }
 
+/// Whether a load is a flood, and of which packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "expected true, false, \"ack\" or \"mixed\"")]
+#[schemars(rename = "Flood")]
+pub(super) enum FloodFile {
+    Whether(bool),
+    Of(FloodPackets),
+}
+
+/// The packets of a load that is a flood.
+fn flood_of(load: &LoadFile) -> Option<FloodPackets> {
+    match value(&load.flood)? {
+        FloodFile::Whether(true) => Some(FloodPackets::First),
+        FloodFile::Whether(false) => None,
+        FloodFile::Of(packets) => Some(packets),
+    }
+}
+
 impl From<PortsFile> for RangeInclusive<u16> {
     fn from(ports: PortsFile) -> Self {
         match ports {
@@ -85,6 +103,8 @@ pub struct PacketTraffic {
     /// Bytes of the frames that are sent one way.
     pub frame: Option<u32>,
     pub benchmark: Option<BenchmarkPlan>,
+    /// A flood beside another load of packets: it comes by a wire of its own, and what it reaches are the servers of that load.
+    pub beside: bool,
 }
 
 impl PacketTraffic {
@@ -141,6 +161,7 @@ pub(super) fn asked(load: &LoadFile) -> Result<(PacketLoad, PacketTraffic), Load
         search,
         frame,
         benchmark,
+        beside: false,
     };
     Ok((PacketLoad { client, exchange }, traffic))
 }
@@ -186,8 +207,9 @@ fn client(load: &LoadFile, search: Option<&SearchPlan>, benchmarked: bool) -> Re
             );
         }
     };
-    if value(&load.flood) == Some(true) {
-        let hint = "a flood sends first packets only: remove one of them";
+    let flood = flood_of(load);
+    if flood.is_some() {
+        let hint = "a flood asks nothing twice: remove one of them";
         if load.requests.is_some() {
             return error(&["requests"], "a flood with 'requests'", hint);
         }
@@ -198,7 +220,6 @@ fn client(load: &LoadFile, search: Option<&SearchPlan>, benchmarked: bool) -> Re
     let stamped = load.frame.is_some();
     // Frames of a size are one stream, unless more is asked for (RFC 2544, 11).
     let ports = if stamped { STREAM_PORT..=STREAM_PORT } else { CLIENT_PORTS };
-    let is_flood = stamped || value(&load.flood) == Some(true);
     Ok(Client {
         ports: value(&load.client_ports).map_or(ports, Into::into),
         server_ports: value(&load.server_ports).map_or(SERVER_PORTS, Into::into),
@@ -210,7 +231,11 @@ fn client(load: &LoadFile, search: Option<&SearchPlan>, benchmarked: bool) -> Re
         },
         repeat: repeat(load)?,
         walk: if value(&load.hop) == Some(true) { TupleOrder::Hop } else { TupleOrder::Ports },
-        flood: is_flood.then(|| Flood { stamped, ..Flood::default() }),
+        flood: (stamped || flood.is_some()).then(|| Flood {
+            packets: flood.unwrap_or_default(),
+            stamped,
+            ..Flood::default()
+        }),
     })
 }
 

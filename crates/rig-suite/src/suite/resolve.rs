@@ -316,10 +316,11 @@ impl Resolver<'_> {
                 topology.with_all_cpus_for_receiver().map_err(|e| self.topology_error(scenario.path.span(), e))?;
         }
         let duts = self.duts(scenario, path)?;
-        for (traffic, of) in
-            std::iter::once((&mut traffic, &of)).chain(under.iter_mut().map(|(under, of)| (under, &*of)))
-        {
-            topology = packets::with_lanes(topology, traffic).map_err(|e| self.load_error(of, e))?;
+        topology = packets::with_lanes(topology, &mut traffic).map_err(|e| self.load_error(&of, e))?;
+        if let Some((under, of)) = &mut under {
+            let shared = path.is_of_three() && traffic.packets.is_some() && under.packets.is_some();
+            let with = if shared { packets::flood_beside } else { packets::with_lanes };
+            topology = with(topology, under).map_err(|e| self.load_error(of, e))?;
         }
         for (traffic, of) in std::iter::once((&traffic, &of)).chain(under.iter().map(|(under, of)| (under, of))) {
             check_packets(file, traffic, &topology).map_err(|e| self.load_error(of, e))?;
@@ -410,7 +411,7 @@ impl Resolver<'_> {
 
     /// Refuses a figure that trials of the scenario do not have.
     fn check_figure(&self, span: Range<usize>, scenario: &Scenario, figure: &FigureRef) -> Result<()> {
-        if figure.metric == Metric::BackgroundThroughput && scenario.under.is_none() {
+        if figure.metric.is_background() && scenario.under.is_none() {
             let what = format!("nothing runs under scenario '{}'", scenario.id);
             return Err(self.error(span, what, Some("give it an `under` load, or name another figure")));
         }
@@ -469,7 +470,8 @@ impl Resolver<'_> {
     fn check_shared(&self, scenario: &ScenarioFile, traffic: &Traffic, under: Option<&Traffic>) -> Result<()> {
         let (Some(_), Some(under), Some(file)) = (&traffic.packets, under, &scenario.under) else { return Ok(()) };
         let mut endpoints = traffic.endpoints();
-        match endpoints.find(|endpoint| under.packets.is_some() && under.endpoints().any(|other| other == *endpoint)) {
+        let takes = under.packets.as_ref().is_some_and(|packets| !packets.beside);
+        match endpoints.find(|endpoint| takes && under.endpoints().any(|other| other == *endpoint)) {
             None => Ok(()),
             Some(both) => {
                 let what = format!("two loads of packets at {both}");

@@ -62,9 +62,9 @@ fn a_first_look_is_short() {
                 // Most have a few scenarios of a moment each; the guide's activities have their own lengths.
                 let most = match suite.name.as_str() {
                     "overlay" => 240,
-                    "spreading" | "mlrsearch" => 90,
-                    // Seventeen kinds of networks with three loads each; five benchmarks of seven sizes of frames.
-                    "docker" | "rfc2544" => 150,
+                    "spreading" | "mlrsearch" | "outage" => 90,
+                    // Seventeen kinds of networks with three loads each; five benchmarks of seven sizes of frames; twenty floods of three phases.
+                    "docker" | "rfc2544" | "floods" => 150,
                     _ => 60,
                 };
                 assert!(time <= Duration::from_secs(most), "{}: {}", suite.name, Span(time));

@@ -191,14 +191,18 @@ impl Site {
 /// The interfaces of a node, and where they lead.
 fn interfaces(topology: &Topology, number: usize) -> Vec<Interface> {
     let name = |node: usize| topology.nodes().get(node).map(|node| node.name.clone());
-    let links = |to: usize, link: fn(u32) -> String| {
+    let links = |to: usize, link: fn(u32) -> String, wires: u32| {
         let to = name(to);
-        (0..topology.lanes()).filter_map(move |lane| Some(Interface { name: link(lane), to: to.clone()? }))
+        (0..wires).filter_map(move |lane| Some(Interface { name: link(lane), to: to.clone()? }))
     };
     match (topology.dut(), topology.nodes().len()) {
-        (Some(dut), _) if dut == number => links(DUT - 1, client_link).chain(links(DUT + 1, server_link)).collect(),
-        (Some(dut), _) => links(dut, uplink).collect(),
-        (None, 2) => links(1 - number, uplink).collect(),
+        (Some(dut), _) if dut == number => {
+            let clients = links(DUT - 1, client_link, topology.client_wires());
+            clients.chain(links(DUT + 1, server_link, topology.lanes())).collect()
+        }
+        (Some(dut), _) if number < dut => links(dut, uplink, topology.client_wires()).collect(),
+        (Some(dut), _) => links(dut, uplink, topology.lanes()).collect(),
+        (None, 2) => links(1 - number, uplink, topology.lanes()).collect(),
         (None, nodes) => {
             let others = (0..nodes).filter(|other| *other != number);
             others.filter_map(|other| Some(Interface { name: uplink_to(number, other), to: name(other)? })).collect()
@@ -207,6 +211,13 @@ fn interfaces(topology: &Topology, number: usize) -> Vec<Interface> {
 }
 
 impl Services {
+    /// The addresses of all services, each once.
+    pub fn hosts(&self) -> Vec<IpAddr> {
+        let mut hosts: Vec<IpAddr> = self.addresses.iter().map(SocketAddr::ip).collect();
+        hosts.dedup();
+        hosts
+    }
+
     /// Each backend of a service, with the service's port.
     pub fn backends_of(&self, service: SocketAddr) -> impl Iterator<Item = SocketAddr> {
         self.backends.iter().map(move |backend| (*backend, service.port()).into())

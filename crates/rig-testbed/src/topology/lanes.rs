@@ -57,6 +57,28 @@ impl Topology {
         self.lanes
     }
 
+    /// This testbed with a wire more between client and DUT, behind those of the lanes, for a flood beside a load: no server is behind it.
+    ///
+    /// # Errors
+    /// When nothing stands between client and server.
+    pub fn with_flood(self) -> Result<Self, TopologyError> {
+        if !self.path.has_dut() {
+            let hint = "use a path with a device under test, such as balancer";
+            return Err(TopologyError::new(format!("a flood beside a load on path {}", self.path), hint));
+        }
+        Ok(Self { flooded: true, ..self })
+    }
+
+    /// The wire of a flood, numbered as lanes are.
+    pub fn flood_lane(&self) -> Option<u32> {
+        self.flooded.then_some(self.lanes)
+    }
+
+    /// Wires between client and DUT.
+    pub fn client_wires(&self) -> u32 {
+        self.lanes + u32::from(self.flooded)
+    }
+
     /// What an address of a wire is on the same wire of another lane.
     pub fn on_lane(&self, address: IpAddr, lane: u32) -> IpAddr {
         // The client's and the server's wire of a lane have subnets that follow each other.

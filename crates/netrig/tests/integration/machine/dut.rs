@@ -3,6 +3,7 @@
 use std::fs;
 
 use rig_datapath::napi;
+use rig_facts::figures::{Metric, Side, figure};
 use rig_facts::record::{Flag, TrialRecord};
 use rig_load::record::End;
 use rig_run::run::{Execute, Rig, not_here};
@@ -40,7 +41,7 @@ const TCP: &str = "protocol = \"tcp\", retransmit = \"4s\"";
 const UDP: &str = "protocol = \"udp\", timeout = \"4s\"";
 
 fn total(record: &TrialRecord, end: End, name: &str) -> u64 {
-    let worker = record.workers.iter().find(|worker| worker.end() == end).unwrap();
+    let worker = record.workers.iter().find(|worker| !worker.background && worker.end() == end).unwrap();
     worker.packets.as_ref().unwrap().total.get(name).copied().unwrap_or(0)
 }
 
@@ -152,6 +153,78 @@ fn a_balancer_that_counts_connections_twice_is_doubted() {
         assert!(counted > opened, "{counted} of {opened}: {:#?}", record.phases);
         let doubt = Flag::ConnectionsDiffer { agent: "balancer on lb".into(), counted, opened };
         assert!(record.flags.contains(&doubt), "{:?}", record.flags);
+    });
+}
+
+/// Behind a SYN proxy nothing of a flood reaches a server, and none of it is kept.
+#[test]
+fn a_flood_stops_at_a_syn_proxy_and_connections_do_not() {
+    as_root(|| {
+        let Some(mut rig) = world::rig() else { return };
+        for (path, proxy) in [("balancer", "syn_proxy = \"always\""), ("nftables", "syn_proxy = true")] {
+            let more = format!(
+                "under = {{ kind = \"packets\", protocol = \"tcp\", flood = \"mixed\", hop = true, client_addresses = 9, \
+                 connections_per_second = 2000 }}\n\
+                 [[scenario.datapath]]\nname = \"{path}\"\n{proxy}\n\
+                 [[scenario.phase]]\nname = \"calm\"\nunder_rate = 0\ntime = \"100ms\"\n\
+                 [[scenario.phase]]\nname = \"flood\"\nunder_rate = 2000\ntime = \"200ms\"\n"
+            );
+            let suite = suite(path.parse().unwrap(), "ipv4", TCP, &more);
+            let scenario = &suite.scenarios[0];
+            if is_lacking(scenario, &rig) {
+                continue;
+            }
+            let record = rig.trial(scenario, 1, &suite.timing, &mut |_, _| ());
+            let record = record.unwrap_or_else(|error| panic!("{path}: {error:#}"));
+            let opened = total(&record, End::Connect, "skOpen");
+            assert_eq!(total(&record, End::Connect, "tcpRsp"), opened, "{path}: {:#?}", record.workers);
+            assert_eq!(total(&record, End::Listen, "skOpen"), opened, "{path}: {:#?}", record.workers);
+            let flood = record.workers.iter().find(|worker| worker.background && worker.end() == End::Connect).unwrap();
+            let sent = flood.packets.as_ref().unwrap();
+            for name in ["synTx", "tcpTx", "udpTx", "tcpRx"] {
+                assert!(sent.total.get(name).copied().unwrap_or(0) > 30, "{path}: {name} of {:?}", sent.total);
+            }
+            let phase =
+                |name| figure(&record.of_phase(name).unwrap(), Side::Local, Metric::BackgroundPacketsOut).unwrap();
+            assert!(phase("flood") > 10.0 * phase("calm"), "{path}: {} {}", phase("calm"), phase("flood"));
+            // Connection tracking has the datagrams, too.
+            let kept = record.dut.as_ref().unwrap().connections.filter(|_| path == "balancer");
+            assert!(kept <= Some(opened), "{path}: {kept:?} connections of {opened}");
+        }
+    });
+}
+
+#[test]
+fn servers_behind_a_wire_that_is_cut_answer_no_more() {
+    as_root(|| {
+        let Some(mut rig) = world::rig() else { return };
+        for (path, check) in [
+            ("balancer", "{ kind = \"tcp\", interval = \"200ms\", timeout = \"100ms\", fall = 100 }"),
+            ("haproxy", "{ interval = \"200ms\", timeout = \"100ms\", fall = 100 }"),
+        ] {
+            let more = format!(
+                "[[scenario.datapath]]\nname = \"{path}\"\ncheck = {check}\n\
+                 [[scenario.datapath]]\nname = \"outage\"\nnodes = [\"server\"]\n\
+                 [[scenario.phase]]\nname = \"before\"\ntime = \"100ms\"\n\
+                 [[scenario.phase]]\nname = \"cut\"\n\
+                 command = [{{ datapath = \"outage\", name = \"cut\", arguments = {{ wire = 2 }} }}]\n"
+            );
+            let load = "protocol = \"tcp\", retransmit = \"300ms\", retries = 1, workers = 2";
+            let suite = suite(path.parse().unwrap(), "ipv4", load, &more);
+            suite.check_datapaths(rig_datapaths::ALL).unwrap();
+            let scenario = &suite.scenarios[0];
+            if is_lacking(scenario, &rig) {
+                continue;
+            }
+            let record = rig.trial(scenario, 1, &suite.timing, &mut |_, _| ());
+            let record = record.unwrap_or_else(|error| panic!("{path}: {error:#}"));
+            let [command] = &record.phases[1].commands[..] else { panic!("{path}: {:?}", record.phases) };
+            assert!(serde_json::to_string(command).unwrap().contains("eth1"), "{path}: {command:?}");
+            // No check has failed so often yet: each third connection still goes there.
+            let failed = total(&record, End::Connect, "skErr") + total(&record, End::Connect, "skUnfinished");
+            assert!(failed > 0, "{path}: {:#?}", record.workers);
+            assert!(total(&record, End::Connect, "tcpRsp") > 0, "{path}: {:#?}", record.workers);
+        }
     });
 }
 

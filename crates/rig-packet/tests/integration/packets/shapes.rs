@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use rig_packet::{
-    AddressStride, Config, Engine, Flood, Load, Port, Receive, RequestRepeat, Service, TupleOrder, UdpClient, V4, V6,
-    memory,
+    AddressStride, Config, Engine, Flood, FloodPackets, Load, Port, Receive, RequestRepeat, Service, TupleOrder,
+    UdpClient, V4, V6, memory,
 };
 use rig_wire::{FlowKey, protocol};
 
@@ -269,6 +269,21 @@ fn a_flood_of_syns_goes_to_its_destinations_in_turn() {
     assert_eq!(flows.iter().map(|flow| flow.destination.ip()).collect::<Vec<_>>(), expected);
     assert!(flows.iter().all(|flow| flow.protocol == protocol::TCP && flow.destination.port() == 80));
     assert_eq!((engine.counters().syn_tx, engine.counters().tcp_tx), (8, 8));
+}
+
+#[test]
+fn a_flood_may_be_of_acknowledgments_or_of_all_in_turn() {
+    for (packets, counted, udp) in [(FloodPackets::Ack, (0, 9), 0), (FloodPackets::Mixed, (3, 6), 3)] {
+        let mut tcp = tcp_client();
+        tcp.client.load = Load::new(1000.0);
+        tcp.client.flood = Some(Flood { packets, ..Flood::default() });
+        let (passes, engine) = alone(client(Service::TcpClient(tcp)), 9 * MILLISECOND, MILLISECOND);
+        let counters = engine.counters();
+        assert_eq!((counters.syn_tx, counters.tcp_tx), counted, "{packets:?}");
+        assert_eq!((counters.udp_tx, counters.sk_con()), (udp, 0), "{packets:?}");
+        let datagrams = passes.concat().iter().filter(|flow| flow.protocol == protocol::UDP).count();
+        assert_eq!(datagrams as u64, udp, "{packets:?}");
+    }
 }
 
 #[test]

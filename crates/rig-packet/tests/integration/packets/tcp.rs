@@ -357,6 +357,30 @@ fn a_request_waits_for_the_window() {
     peer.assert_closed(1);
 }
 
+/// RFC 1122, 4.2.3.6, as SYN proxies have it: nothing of it is a loss.
+#[test]
+fn a_keep_alive_opens_a_closed_window() {
+    let mut peer = calling::<V4>(tcp_client());
+    (peer.window, peer.scale) = (0, Some(7));
+    peer.send(SYN | ACK, b"");
+    let frames = peer.sent_frames();
+    assert_eq!(frames.iter().map(|frame| describe(frame)).collect::<Vec<_>>(), ["ACK"]);
+    assert_eq!(sequence(&frames[0]), (peer.expected, peer.next), "it completes the handshake");
+    // As long as the window stays closed nothing changes by one.
+    peer.segment(peer.next.wrapping_sub(1), peer.expected, ACK, b"x");
+    assert_eq!(peer.sent(), ["ACK"]);
+    assert_eq!(peer.counters().tcp_drop, 1);
+    peer.window = 100;
+    peer.segment(peer.next.wrapping_sub(1), peer.expected, ACK, b"x");
+    assert_eq!(peer.sent(), ["PSH ACK 32"]);
+    assert_eq!((peer.counters().tcp_drop, peer.counters().ack_rt), (1, 1));
+    // Now it is what has come before.
+    peer.segment(peer.next.wrapping_sub(1), peer.expected, ACK, b"x");
+    assert_eq!(peer.counters().tcp_drop, 2);
+    peer.send(PSH | ACK | FIN, RESPONSE);
+    assert_eq!(peer.counters().tcp_rsp, 1);
+}
+
 /// RFC 7323, 2.2.
 #[test]
 fn the_window_of_a_syn_is_not_scaled() {

@@ -206,12 +206,17 @@ fn datapaths_of_the_rig_refuse_what_they_cannot_do() {
         suite.check_datapaths(rig_datapaths::ALL).unwrap_err().to_string()
     };
     let of = |name: &str, rest: &str| format!("[[scenario.datapath]]\nname = \"{name}\"\n{rest}");
-    for name in ["nftables", "haproxy", "ipvs"] {
-        let error = refused(name, &of(name, "size = 1"));
-        assert!(
-            error.starts_with("small.toml:20: ") && error.contains(&format!("{name} has no setting 'size'")),
-            "{error}"
-        );
+    for (name, settings, words) in [
+        ("ipvs", "size = 1", "ipvs has no setting 'size'"),
+        ("nftables", "size = 1", "`size`"),
+        ("haproxy", "size = 1", "`size`"),
+        ("nftables", "syn_proxy = 3", "expected a boolean"),
+        ("haproxy", "check = { interval = \"1s\", timeout = \"1s\" }", "fall"),
+        ("haproxy", "check = { interval = \"1ms\", timeout = \"1s\", fall = 2 }", "10ms to 1h"),
+        ("haproxy", "check = { interval = \"1s\", timeout = \"1s\", fall = 0 }", "fall = 0"),
+    ] {
+        let error = refused(name, &of(name, settings));
+        assert!(error.starts_with("small.toml:20: ") && error.contains(words), "{error}");
     }
     let error = refused("raw", &of("nftables", "nodes = [\"a\"]"));
     assert!(error.contains("not between such") && error.contains("use path nftables"), "{error}");

@@ -14,7 +14,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
 use super::super::file::Endpoints;
-use super::super::packets::{BenchmarkFile, PacketThreadsFile, PortsFile, Protocol, SearchFile};
+use super::super::packets::{BenchmarkFile, FloodFile, PacketThreadsFile, PortsFile, Protocol, SearchFile};
 
 /// What is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -223,8 +223,9 @@ load_file! {
     /// Connections that are opened together; one at a time by default.
     #[schemars(range(min = 1))]
     launch: u16 => &[Packets];
-    /// First packets only, no answer expected; false by default.
-    flood: bool => &[Packets];
+    /// Packets that expect no answer: true for first ones, SYNs or datagrams; over TCP "ack" for acknowledgments of nothing, "mixed" for
+    /// SYNs, acknowledgments and datagrams in turn; false by default.
+    flood: FloodFile => &[Packets];
     /// Bytes of each frame with its check sequence, 64 to 9018: datagrams of this size are sent one way, counted, and not answered; without it
     /// each is answered. Each carries the time at which it was sent.
     #[schemars(example = 512)]

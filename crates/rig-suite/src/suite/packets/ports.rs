@@ -10,6 +10,7 @@ use rig_testbed::topology::{Endpoint, Endpoints, NextHop, Pool, Topology, XdpHoo
 use rig_testbed::{Dut, UPLINK};
 
 use super::super::load::{LoadError, error};
+use super::super::{RequestedLoad, Traffic};
 use super::benchmark::check_frame;
 use super::{PacketLoad, PacketThreads, PacketTraffic};
 
@@ -68,7 +69,10 @@ pub fn at_port(load: &PacketLoad, traffic: &PacketTraffic, topology: &Topology, 
             gateway,
             vlan: None,
             vxlan: None,
-            local: vec![Range { first: pool.first(), count: topology.part(local, lane) }],
+            local: vec![Range {
+                first: pool.first(),
+                count: if traffic.beside { local } else { topology.part(local, lane) },
+            }],
             remote: remote(traffic, topology, end, lane)?,
             threads,
             mtu,
@@ -81,8 +85,9 @@ pub fn at_port(load: &PacketLoad, traffic: &PacketTraffic, topology: &Topology, 
             tos: 0,
         })
     };
+    let lanes = if traffic.beside { topology.flood_lane()?..topology.client_wires() } else { 0..topology.lanes() };
     Some(Packets {
-        ports: (0..topology.lanes()).map(port).collect::<Option<_>>()?,
+        ports: lanes.map(port).collect::<Option<_>>()?,
         service: load.service(which, mtu, topology.family()),
         capacity: None,
         course: Timeline { wait: Duration::ZERO, duration: end.lasts, drain },
@@ -112,6 +117,25 @@ fn remote(traffic: &PacketTraffic, topology: &Topology, end: &PortOf<'_>, lane: 
         }
         (false, _) => Some(vec![far(lane)?]),
     }
+}
+
+/// Makes of `under`, which runs between the ends of another load of packets, a flood beside that, and gives the testbed a wire for it.
+pub(in crate::suite) fn flood_beside(topology: Topology, under: &mut Traffic) -> Result<Topology, LoadError> {
+    let (RequestedLoad::Packets(load), Some(packets)) = (&under.connect, &mut under.packets) else {
+        return Ok(topology);
+    };
+    if load.client.flood.as_ref().is_none_or(|flood| flood.stamped) {
+        let hint = "each would take the interface for itself: give this one a flood, endpoints of its own, or sockets";
+        return error(&["kind"], "two loads of packets that are answered between the same ends", hint);
+    }
+    if packets.workers != PacketThreads::ONE {
+        let hint = "it has a wire and a worker of its own: leave 'workers' out";
+        return error(&["workers"], "several workers of a flood beside a load", hint);
+    }
+    packets.beside = true;
+    // What it is answered by are the servers of the other load.
+    under.listen = RequestedLoad::Idle;
+    topology.with_flood().map_err(|error| LoadError::of_topology(error, &["flood"]))
 }
 
 /// Whether the path can carry the load; else why not, and what to do.

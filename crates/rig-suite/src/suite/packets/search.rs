@@ -14,7 +14,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::super::load::{ErrorLocation, LoadError, LoadFile, error, key_of_search, value};
-use super::{CLIENT_PORTS, PortsFile, SERVER_PORTS, SearchPlan, addresses};
+use super::{CLIENT_PORTS, PortsFile, SERVER_PORTS, SearchPlan, addresses, flood_of};
 
 /// How long the opening of the connections that a search holds may take: a step must not consist of it.
 const OPENING_MAX: Duration = Duration::from_secs(60);
@@ -133,7 +133,7 @@ pub(super) fn plan(file: &SearchFile, load: &LoadFile) -> Result<SearchPlan, Loa
         SearchFile::Goal(_) => &goal_only,
         SearchFile::Table(table) => table,
     };
-    if value(&load.flood) == Some(true) {
+    if flood_of(load).is_some() {
         let what = "a search with a flood";
         return error(&["search"], what, "nobody answers a flood, so that its loss is not seen by who sends it");
     }

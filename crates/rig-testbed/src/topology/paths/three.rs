@@ -35,7 +35,7 @@ struct DutWire {
     far: IpNet,
 }
 
-/// Both wires of each lane of a testbed with a DUT, lane by lane.
+/// Both wires of each lane of a testbed with a DUT, lane by lane, and then the client's of a flood.
 fn wires(topology: &Topology) -> Vec<DutWire> {
     let on = |own: IpNet, lane| subnet(topology.on_lane(own.addr(), lane), own.prefix_len());
     let both = |lane| {
@@ -52,7 +52,9 @@ fn wires(topology: &Topology) -> Vec<DutWire> {
             to(DUT + 1, server_link(lane), topology.dut_address()),
         ]
     };
-    (0..topology.lanes()).flat_map(both).collect()
+    let mut wires: Vec<DutWire> = (0..topology.lanes()).flat_map(both).collect();
+    wires.extend(topology.flood_lane().map(|lane| both(lane).into_iter().next()).into_iter().flatten());
+    wires
 }
 
 /// Client and server alone, in one subnet on each lane.
@@ -88,8 +90,8 @@ pub(super) fn put_between(draft: &mut PlanBuilder<'_>, datapath: &str, receiving
             }
         }
     }
-    for lane in wires.chunks(2) {
-        for (own, other) in [(&lane[0], &lane[1]), (&lane[1], &lane[0])] {
+    for [client, server] in wires.as_chunks::<2>().0 {
+        for (own, other) in [(client, server), (server, client)] {
             draft.own(own.node).routes.push(Route::via(other.dut.trunc(), own.dut.addr()));
         }
     }

@@ -85,6 +85,48 @@ fn one_worker_is_what_there_was_without_a_word() {
     }
 }
 
+/// The load, and beside it one of packets that says `under`.
+fn flooded(path: &str, under: &str) -> Result<Scenario, FileError> {
+    let under =
+        format!("kind = \"packets\", protocol = \"tcp\", connections_per_second = 1000, client_addresses = 7, {under}");
+    parse(path, "", &format!("{RATE}, workers = 2 }}\nunder = {{ {under}"))
+}
+
+#[test]
+fn a_flood_beside_a_load_has_a_wire_and_addresses_of_its_own() {
+    for path in ["balancer", "nftables", "haproxy", "ipvs"] {
+        let scenario = flooded(path, "flood = \"mixed\"").unwrap_or_else(|error| panic!("{error}"));
+        let (topology, under) = (&scenario.topology, scenario.under.as_ref().unwrap());
+        assert_eq!((topology.lanes(), topology.client_wires(), topology.flood_lane()), (2, 3, Some(2)), "{path}");
+        assert_eq!(under.listen, RequestedLoad::Idle, "{path}");
+        let plan = topology.plan(&[]);
+        let wires = |node: &str| plan.wires.iter().filter(|wire| wire.ends.iter().any(|end| end.space == node)).count();
+        assert_eq!((wires("client"), wires("server")), (3, 2), "{path}");
+        let RequestedLoad::Packets(load) = &under.connect else { panic!("{under:?}") };
+        let (from, to) = &under.pairs[0];
+        let dut = Dut { workers: 1, service_addresses: 8, local_addresses: 50, profile: false };
+        let (cpus, peer_macs, lasts) = (&[4, 5][..], &[][..], Duration::ZERO);
+        let port = PortOf { own: from, peer: to, is_client: true, cpus, peer_macs, dut: Some(dut), lasts };
+        let flood = at_port(load, under.packets.as_ref().unwrap(), topology, &port).unwrap();
+        let [flood] = ports(&flood) else { panic!("{flood:?}") };
+        let own = addresses(&flood.local);
+        assert_eq!((&flood.interface[..], own.len()), ("eth2", 7), "{path}");
+        let [client, _] = placed(&scenario);
+        let others: BTreeSet<_> = ports(&client).iter().flat_map(|port| addresses(&port.local)).collect();
+        assert!(others.len() == 50 && own.is_disjoint(&others), "{path}");
+        assert_eq!(addresses(&flood.remote), addresses(&client.ports[0].remote), "{path}");
+    }
+    for (path, under, words) in [
+        ("balancer", "request = 1", ["two loads of packets", "a flood"]),
+        ("balancer", "flood = true, workers = 2", ["several workers", "leave 'workers' out"]),
+        ("direct", "flood = true", ["path direct", "device under test"]),
+        ("balancer", "flood = \"fin\"", ["\"ack\"", "\"mixed\""]),
+    ] {
+        let error = flooded(path, under).unwrap_err().to_string();
+        assert!(words.iter().all(|word| error.contains(word)), "{error}");
+    }
+}
+
 /// Both ends on a machine as a trial runs them: client, then server.
 fn placed(scenario: &Scenario) -> [Packets; 2] {
     let (from, to) = &scenario.traffic.pairs[0];
