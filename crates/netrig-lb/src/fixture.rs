@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use super::message::{
     BackendEntry, BackendHealth, BackendHealthState, BgpStatus, CountByReason, Counters, DefaultTimeouts, DeviceStatus,
     ForwardingMethod, Hop, NextHop, NextHopState, PeerState, Protocol, Rates, ReasonCount, RefusedPackets,
-    ServiceEntry, ServiceHealth, ServiceKey, ServiceLimits, Status, SyncPeer, SyncStatus, TableStatus,
+    ServiceEntry, ServiceHealth, ServiceKey, ServiceLimits, ServicePersistence, Status, SyncPeer, SyncStatus,
+    TableStatus,
 };
 
 fn parsed(address: &str) -> SocketAddr {
@@ -76,6 +77,7 @@ pub fn status() -> Status {
         drain_ms: None,
         active,
         inactive: 17,
+        persistent: 0,
         counters,
         total: Counters { connections: 2_000_000, ..counters },
         rates,
@@ -131,6 +133,7 @@ pub fn status() -> Status {
         unanswered: 0,
         limits: ServiceLimits::default(),
         unlimited: 0,
+        persistence: ServicePersistence::default(),
         open: true,
         lacks: None,
         counters: Counters::default(),
@@ -163,6 +166,7 @@ pub fn status() -> Status {
             ..ServiceLimits::default()
         },
         unlimited: 17,
+        persistence: ServicePersistence::default(),
         open: true,
         lacks: None,
         counters,

@@ -179,6 +179,7 @@ fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {
         ListingKind::Thresholds => listing::services(&status, listing, Style::Thresholds, names()),
         ListingKind::NextHops => listing::services(&status, listing, Style::NextHops, names()),
         ListingKind::Health => listing::services(&status, listing, Style::Health, names()),
+        ListingKind::PersistentConnections => listing::services(&status, listing, Style::Persistent, names()),
         ListingKind::Connections(_) => String::new(),
     };
     streams::print(&text)

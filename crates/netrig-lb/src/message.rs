@@ -188,6 +188,20 @@ pub struct ServiceOptions {
     /// Those that change; 0 for none.
     #[serde(default)]
     pub limits: ServiceLimits,
+    /// What changes; a time of 0 takes it away.
+    #[serde(default)]
+    pub persistence: ServicePersistence,
+}
+
+/// Whether new connections of a source go where its last one went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ServicePersistence {
+    /// For so many seconds after its last connection has been forgotten; `null`: not at all.
+    pub timeout: Option<u32>,
+    /// How many bits of an address are the source: of IPv4, and of IPv6; `null`: all.
+    pub prefix4: Option<u32>,
+    pub prefix6: Option<u32>,
 }
 
 /// How many connections each source of a service has, how fast each begins new ones, and all together. `null`: no limit, or as by default.
@@ -434,6 +448,8 @@ pub struct ServiceEntry {
     /// Connections that have begun without their source's limits, as all counters of sources were in use ([room] sources).
     #[serde(default)]
     pub unlimited: u64,
+    #[serde(default)]
+    pub persistence: ServicePersistence,
     /// False for one that was removed and still has connections.
     pub open: bool,
     /// What it has to be given to be in force, e.g. `a local address`; until then its packets are not balanced.
@@ -523,6 +539,9 @@ pub struct BackendEntry {
     pub active: u32,
     /// All others.
     pub inactive: u32,
+    /// Sources that are kept at it by its service's persistence.
+    #[serde(default)]
+    pub persistent: u32,
     pub counters: Counters,
     /// As the service's.
     pub total: Counters,

@@ -92,6 +92,7 @@ fn main() {
         client_address: ClientAddress::Off,
         access: AccessLists::default(),
         limits: Limits::default(),
+        persistence: None,
     };
     let services = vec![
         service("10.0.0.200:80", Scheduler::RoundRobin, backends(4)),

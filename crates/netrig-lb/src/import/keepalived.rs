@@ -15,7 +15,7 @@ use super::tree::Block;
 use crate::health::check::{BackendCheck, Beginning, Check, OnFailure};
 use crate::ipvs::Forwarding;
 use crate::ipvsadm::MAX_TIMEOUT;
-use crate::message::{ForwardingMethod, Protocol, ServiceKey};
+use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServicePersistence};
 use crate::settings::{Backend, Completeness, Rules, SCHEDULERS, Service, ServiceText, Settings, SynProxy, protocol};
 
 /// Services in all.
@@ -292,9 +292,13 @@ fn service(
                 }
                 _ => imported.note(place, format_args!("establish_timeout {value}: timeouts are 1 s to 30 days")),
             },
-            "persistence_timeout" | "persistence_granularity" | "persistence_engine" => {
-                let instead = "no client persistence; the scheduler sh keeps a client's connections together";
-                imported.note(place, format_args!("{}: {instead}", line.words.join(" ")));
+            "persistence_timeout" | "persistence_granularity" => {
+                if let Err(why) = persistence(line, key.address.is_ipv6(), &mut reading.service.persistence) {
+                    imported.note(place, format_args!("{}: {why}", line.words.join(" ")));
+                }
+            }
+            "persistence_engine" => {
+                imported.note(place, format_args!("{}: persistence is by the client's address", line.words.join(" ")));
             }
             "quorum_up" | "quorum_down" | "omega" | "smtp_alert" | "ha_suspend" => {
                 imported.note(place, format_args!("{}: not there; watch the log or metrics", line.name()));
@@ -302,6 +306,10 @@ fn service(
             _ if reading.defaults.take(line, imported) => {}
             other => imported.note(place, format_args!("{other}: has no equal")),
         }
+    }
+    // A mask alone says nothing.
+    if reading.service.persistence.timeout.is_none() {
+        reading.service.persistence = ServicePersistence::default();
     }
     let translates = matches!(reading.service.forward, Some(ForwardingMethod::FullNat | ForwardingMethod::Nat));
     if reading.service.syn_proxy_said.is_some() && !translates {
@@ -324,6 +332,28 @@ fn service(
         }
     }
     Some(reading)
+}
+
+/// keepalived's time in seconds, 360 where none is said (keepalived.conf(5)), and its mask, which is a length with IPv6.
+fn persistence(line: &Block, is_ipv6: bool, said: &mut ServicePersistence) -> Result<(), &'static str> {
+    let value = line.word(1);
+    if line.name() == "persistence_timeout" {
+        let seconds = value.map_or(Some(360), |value| value.parse().ok());
+        let seconds = seconds.filter(|seconds| (1..=MAX_TIMEOUT).contains(seconds));
+        said.timeout = Some(seconds.ok_or("persistence is for 1 s to 30 days")?);
+        return Ok(());
+    }
+    let value = value.unwrap_or_default();
+    let bits = match is_ipv6 {
+        true => value.parse().ok().filter(|bits| (1..=128).contains(bits)),
+        false => {
+            let mask = value.parse().ok().and_then(|mask| ipnet::ipv4_mask_to_prefix(mask).ok());
+            mask.filter(|bits| *bits > 0).map(u32::from)
+        }
+    };
+    let bits = Some(bits.ok_or("not a mask of ones, then zeros: sources are prefixes")?);
+    *(if is_ipv6 { &mut said.prefix6 } else { &mut said.prefix4 }) = bits;
+    Ok(())
 }
 
 fn with_port(words: &[String], port: u16) -> Vec<String> {

@@ -8,9 +8,7 @@ use crate::names::NameResolution;
 use crate::settings::SCHEDULERS;
 
 /// Options of ipvsadm that the balancer does not have: how many words each takes at most, and what to say.
-const OTHERS: [(&str, &[&str], bool, &str); 7] = [
-    ("-p", &["--persistent"], true, "no client persistence; the scheduler sh keeps a client's connections together"),
-    ("-M", &["--netmask"], true, "no persistence by networks"),
+const OTHERS: [(&str, &[&str], bool, &str); 5] = [
     ("-o", &["--ops"], false, "no one-packet scheduling"),
     ("-y", &["--l-threshold"], true, "no lower thresholds; below the upper one a backend gets connections again"),
     ("--pe", &[], true, "no persistence engines"),

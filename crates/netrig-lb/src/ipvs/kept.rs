@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::answers::backend_of;
-use crate::message::{BackendEntry, BackendOptions, RuleChange, ServiceKey, ServiceOptions, Status};
+use crate::message::{BackendEntry, BackendOptions, RuleChange, ServiceEntry, ServiceKey, ServiceOptions, Status};
 
 #[derive(Debug, Default)]
 pub(super) struct AppliedRules {
@@ -107,9 +107,7 @@ impl AppliedRules {
                 (None, Some(options)) => {
                     edits.push(RuleChange::AddService { service: *key, options: options.clone() });
                 }
-                (Some(there), Some(options))
-                    if options.scheduler.as_ref().is_some_and(|scheduler| *scheduler != there.scheduler) =>
-                {
+                (Some(there), Some(options)) if is_another(there, options) => {
                     edits.push(RuleChange::EditService { service: *key, options: options.clone() });
                 }
                 _ => {}
@@ -127,6 +125,11 @@ impl AppliedRules {
         }
         edits
     }
+}
+
+fn is_another(has: &ServiceEntry, options: &ServiceOptions) -> bool {
+    let wanted = has.persistence.changed(&options.persistence);
+    options.scheduler.as_ref().is_some_and(|scheduler| *scheduler != has.scheduler) || wanted != Ok(has.persistence)
 }
 
 fn differs(has: &BackendEntry, options: &BackendOptions) -> bool {

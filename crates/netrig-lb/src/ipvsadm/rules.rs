@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Command, Line, UsageError};
-use crate::listing::order;
+use crate::listing::{self, order};
 use crate::message::{ForwardingMethod, Protocol, RuleChange, ServiceEntry, Status};
 use crate::names::{NameResolution, Names};
 
@@ -44,6 +44,10 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
     }
     for (key, value) in service.limits.said() {
         lines += &format!(" --{} {value}", key.replace('_', "-"));
+    }
+    if let Some(seconds) = service.persistence.timeout {
+        lines +=
+            &format!(" -p {seconds}{}", listing::mask(service).map(|mask| format!(" -M {mask}")).unwrap_or_default());
     }
     lines.push('\n');
     for local in &service.local {

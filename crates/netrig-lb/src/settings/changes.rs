@@ -124,6 +124,9 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
             None => format!("{key} is no longer set"),
         });
     }
+    if old.persistence != new.persistence {
+        said.push(format!("persistence is now {}", new.persistence.text(new.key.address.is_ipv6())));
+    }
     if old.timeouts != new.timeouts {
         let (before, now) = (old.timeouts.over(defaults.0), new.timeouts.over(defaults.1));
         said.push(format!("timeouts: {}", timeouts(&before, &now)));

@@ -17,6 +17,7 @@ use super::timeouts::TimeoutOverrides;
 use crate::health::check::{BackendCheck, Check};
 use crate::message::{
     BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions,
+    ServicePersistence,
 };
 
 /// Everything that can be changed while the balancer runs. It may be incomplete, as it is between one command and the
@@ -57,6 +58,7 @@ pub struct Service {
     pub client_address: ClientAddress,
     pub access: Access,
     pub limits: ServiceLimits,
+    pub persistence: ServicePersistence,
     pub backends: Vec<Backend>,
 }
 
@@ -178,6 +180,7 @@ impl Service {
             client_address: ClientAddress::Off,
             access: Access::default(),
             limits: ServiceLimits::default(),
+            persistence: ServicePersistence::default(),
             backends: Vec::new(),
         }
     }
@@ -224,6 +227,7 @@ impl Service {
             client_address: self.client_address,
             access: self.access.in_force(),
             limits: self.limits.in_force(self.key.address.is_ipv6()),
+            persistence: self.persistence.in_force(self.key.address.is_ipv6()),
         })
     }
 
@@ -455,6 +459,10 @@ impl Service {
         }
         self.limits = self.limits.changed(&options.limits)?;
         if let Some(error) = self.limits.misfit(self.key.address.is_ipv6()) {
+            return Err(error.into());
+        }
+        self.persistence = self.persistence.changed(&options.persistence)?;
+        if let Some(error) = self.persistence.misfit(self.key.address.is_ipv6()) {
             return Err(error.into());
         }
         self.limit = options.limit.or(self.limit);

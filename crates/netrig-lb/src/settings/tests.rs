@@ -8,7 +8,9 @@ use rig_datapath::balancer::{ClientAddress, Limits, Policy, PortReuse, PortShare
 
 use super::*;
 use crate::health::check::{BackendCheck, Check, Destination, Exchange, Probe};
-use crate::message::{ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions};
+use crate::message::{
+    ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions, ServicePersistence,
+};
 
 fn parse(text: &str) -> Settings {
     Settings::parse("lb.toml", text, Completeness::Required).unwrap_or_else(|error| panic!("{error}"))
@@ -408,6 +410,8 @@ prop_compose! {
             let both = ServiceLimits { source_prefix4: Some(24), source_prefix6: Some(56), ..ServiceLimits::default() };
             let limits = ServiceLimits { source_limit: Some(1 + most), new_rate: Some(7), ..both };
             service.limits = limits.of_family(service.key.address.is_ipv6());
+            let both = ServicePersistence { timeout: Some(1 + most % 9), prefix4: Some(24), prefix6: Some(56) };
+            service.persistence = both.of_family(service.key.address.is_ipv6());
         }
         service.expire = EXPIRES[most as usize % EXPIRES.len()].1;
         if !udp {

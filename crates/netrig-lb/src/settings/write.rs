@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use rig_datapath::balancer::{ClientAddress, ExpiryPolicy, Policy, PortReuse, Sizes, UnhandledPolicy};
 use rig_stats::units::Span;
@@ -69,6 +70,7 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
         ("schedule_entries", start.sizes.list_entries, usual.list_entries),
         ("prefixes", start.sizes.prefixes, usual.prefixes),
         ("sources", start.sizes.sources, usual.sources),
+        ("templates", start.sizes.templates, usual.templates),
     ];
     table(out, "room", room.iter().filter(|(_, is, usual)| is != usual).map(|(name, is, _)| (*name, is.to_string())))?;
     if let Some(sync) = &start.sync {
@@ -146,6 +148,13 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     write_access(out, &service.access)?;
     for (key, value) in service.limits.said() {
         writeln!(out, "{key} = {value}")?;
+    }
+    if let Some(seconds) = service.persistence.timeout {
+        writeln!(out, "persistence = \"{}\"", Span(Duration::from_secs(seconds.into())))?;
+    }
+    let bits = [("prefix4", service.persistence.prefix4), ("prefix6", service.persistence.prefix6)];
+    for (name, bits) in bits.into_iter().filter_map(|(name, bits)| Some((name, bits?))) {
+        writeln!(out, "persistence_{name} = {bits}")?;
     }
     if !service.timeouts.is_empty() {
         let timeouts: Vec<String> = spans(&service.timeouts).map(|(name, span)| format!("{name} = {span}")).collect();

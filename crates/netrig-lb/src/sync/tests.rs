@@ -47,6 +47,7 @@ fn config(backends: u8) -> Config {
         client_address: ClientAddress::Off,
         access: AccessLists::default(),
         limits: Limits::default(),
+        persistence: None,
     };
     Config { services: vec![service], ..Config::default() }
 }

@@ -239,6 +239,8 @@ static always_inline int adopt_one(struct adoption *a)
 	result = adopt_inward(a, slot);
 	if (result != ADOPT_CREATED)
 		take_back(slot, a->now, 1);
+	else
+		keep_template(slot, a->tick, 1);
 	a->slot = slot;
 	return result;
 }

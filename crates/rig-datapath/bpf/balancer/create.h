@@ -4,6 +4,7 @@
 #define BALANCER_CREATE_H
 
 #include "local_ports.h"
+#include "persistence.h"
 #include "route.h"
 #include "state.h"
 #include "syn_proxy.h"
@@ -205,13 +206,17 @@ OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (h
 	const struct service *s = service_at(number);
 	struct connection *c;
 	__u32 slot;
-	int backend, counter, refusal;
+	int backend = 0, counter, refusal;
 
 	if (!p || !s)
 		return -DROP_INTERNAL;
 	if (!count_in_service(s, number))
 		return -DROP_SERVICE_FULL;
-	if (keeps_backend(s, number, before)) {
+	if (s->persistence)
+		backend = persistent_backend(p, number, tick);
+	if (backend) {
+		TRACE(kept, 1);
+	} else if (keeps_backend(s, number, before)) {
 		TRACE(reopening, REOPENED_SAME_BACKEND);
 		backend = before;
 	} else {
@@ -340,7 +345,10 @@ static always_inline int create_connection(struct xdp_md *ctx, struct packet *p,
 		reason = insert_outward(slot);
 	if (reason)
 		return abandon(slot, tick, reason);
-	return publish(p, ctx, hash, slot, tick);
+	slot = publish(p, ctx, hash, slot, tick);
+	if (!TRACING && slot > 0 && s && s->persistence)
+		keep_template(slot, tick, 1);
+	return slot;
 }
 
 #endif

@@ -246,9 +246,26 @@ struct service {
 	__u8 access;
 	/* enum client_address */
 	__u8 client_address;
-	__u8 pad[5];
+	/* How many bits of an address are a source whose connections stay together, of 128; and for how many ticks, 0: not at all. */
+	__u8 persistent_bits;
+	__u32 persistence;
 };
 _Static_assert(sizeof(struct service) == 96, "");
+
+/* A source whose connections stay together, of a service. */
+struct template_key {
+	struct address source;
+	__u32 service;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct template_key) == 24, "");
+
+/* Where its last connection went, and until which tick the next one goes there, too. */
+struct template {
+	__u32 until;
+	__u32 backend;
+};
+_Static_assert(sizeof(struct template) == 8, "");
 
 /* weight 0: keeps its connections and gets no new ones. limit 0: no limit. */
 struct backend {
@@ -475,6 +492,9 @@ struct trace {
 	__u32 cpu;
 	/* Workers share such packets. */
 	__u32 owned;
+	/* For a new connection: its source is kept at the backend. */
+	__u32 kept;
+	__u32 pad;
 	/* The hash of its tuple. */
 	__u64 hash;
 	/* The connection as it would be. */
@@ -484,7 +504,7 @@ struct trace {
 	struct access_key client;
 	struct access_rule rule;
 };
-_Static_assert(sizeof(struct trace) == 168, "");
+_Static_assert(sizeof(struct trace) == 176, "");
 
 /* What became of a connection that another balancer has told of. Numbers are those of `Adopted` in src/balancer/adopt.rs. */
 enum adopted {

@@ -119,6 +119,34 @@ pub struct Service {
     /// Beside those of all services; of prefixes of one length these decide.
     pub access: AccessLists,
     pub limits: Limits,
+    pub persistence: Option<Persistence>,
+}
+
+/// New connections of a source go to the backend that its last one went to: while there are some to it, and for a time. See
+/// bpf/balancer/persistence.h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Persistence {
+    /// After the last connection has been forgotten: 1 s to 30 days.
+    pub timeout: Duration,
+    /// How many bits of an address are the source: 1 to 32, of IPv6 to 128.
+    pub prefix: u8,
+}
+
+impl Persistence {
+    pub(crate) fn ticks(self) -> u32 {
+        self.timeout.as_nanos().div_ceil(1 << TICK_SHIFT) as u32
+    }
+
+    fn flaw(self, is_ipv6: bool) -> Option<&'static str> {
+        let most = if is_ipv6 { 128 } else { 32 };
+        if !(Duration::from_secs(1)..=MAX_TIMEOUT).contains(&self.timeout) {
+            Some("persistence is for 1 s to 30 days")
+        } else if !(1..=most).contains(&self.prefix) {
+            Some("the prefix of persistence has 1 to 32 bits, of IPv6 1 to 128")
+        } else {
+            None
+        }
+    }
 }
 
 /// How many connections each source of a service has, how fast each begins new ones, and all together. A source is an address, or all
@@ -445,6 +473,7 @@ impl Timeouts {
     }
 }
 
+const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// ipvsadm's largest weight.
 pub const MAX_WEIGHT: u32 = 65_535;
 /// Backends that one service can have.
@@ -532,6 +561,9 @@ impl Service {
         if let Some(what) = self.limits.flaw(service.is_ipv6()) {
             return Err(ConfigError::Limits { service, what });
         }
+        if let Some(what) = self.persistence.and_then(|persistence| persistence.flaw(service.is_ipv6())) {
+            return Err(ConfigError::Limits { service, what });
+        }
         let full_nat = matches!(self.forward, ForwardingMethod::FullNat { .. });
         if self.client_address != ClientAddress::Off && (self.protocol != Protocol::Tcp || !full_nat) {
             return Err(ConfigError::ClientAddress { service });
@@ -539,9 +571,8 @@ impl Service {
         if self.client_address != ClientAddress::Off && self.sloppy_tcp {
             return Err(ConfigError::PickedUpClient { service });
         }
-        let month = Duration::from_secs(30 * 24 * 3600);
         for (_, name, timeout) in self.timeouts.named() {
-            if timeout < Duration::from_secs(1) || timeout > month {
+            if timeout < Duration::from_secs(1) || timeout > MAX_TIMEOUT {
                 return Err(ConfigError::Timeout { service, name });
             }
         }
@@ -570,6 +601,7 @@ mod tests {
             client_address: ClientAddress::Off,
             access: AccessLists::default(),
             limits: Limits::default(),
+            persistence: None,
         }
     }
 
@@ -607,6 +639,13 @@ mod tests {
         assert!(matches!(refused(datagrams), ConfigError::ClientAddress { .. }));
         let picked_up = |s: &mut Service| (s.client_address, s.sloppy_tcp) = (ClientAddress::Toa, true);
         assert!(matches!(refused(picked_up), ConfigError::PickedUpClient { .. }));
+        let kept = |seconds, prefix| {
+            let timeout = Duration::from_secs(seconds);
+            refused(|s: &mut Service| s.persistence = Some(Persistence { timeout, prefix }))
+        };
+        assert!(matches!(kept(0, 32), ConfigError::Limits { .. }));
+        assert!(matches!(kept(30 * 24 * 3600 + 1, 32), ConfigError::Limits { .. }));
+        assert!(matches!(kept(300, 33), ConfigError::Limits { .. }));
         let zero = |s: &mut Service| s.timeouts.close = Duration::ZERO;
         assert!(matches!(refused(zero), ConfigError::Timeout { name: "close", .. }));
     }

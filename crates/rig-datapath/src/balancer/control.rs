@@ -12,8 +12,9 @@ use crate::grace::GracePeriod;
 
 use super::access::AccessTable;
 use super::attach::TransmitMethod;
-use super::config::{AccessLists, Config, ForwardingMethod, Policy, Protocol, Service, UnhandledPolicy};
+use super::config::{AccessLists, Config, ForwardingMethod, Persistence, Policy, Protocol, Service, UnhandledPolicy};
 use super::handle::BalancerHandle;
+use super::persistence::{self, ForgottenNumbers};
 use super::reason::{Drop, Pass};
 use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry, ServiceRegistry};
 use super::removed::RemovedCounters;
@@ -219,7 +220,8 @@ impl Balancer {
             proxy_from: service.syn_proxy.from(),
             client_address: service.client_address.number(),
             access: AccessTable::lists_of(&service.access, of_all) | limited,
-            ..shape::Service::default()
+            persistent_bits: persistence::bits_of(service),
+            persistence: service.persistence.map_or(0, Persistence::ticks),
         };
         self.handle.tables.services.set(&number, &value)?;
         if !was_open {
@@ -429,6 +431,7 @@ impl Balancer {
                 }
             }
         }
+        let mut forgotten = ForgottenNumbers::default();
         for (at, number) in gone {
             let traffic: Vec<TrafficCount> = self.handle.tables.traffic.per_cpu(number)?;
             self.change_past(at.0, &traffic, TrafficCount::add)?;
@@ -438,6 +441,7 @@ impl Balancer {
             }
             self.handle.tables.backends.set(&number, &shape::Backend::default())?;
             self.known.backends.remove(&at);
+            forgotten.backends.insert(number);
         }
         let backends = &self.known.backends;
         let idle = |number| !backends.keys().any(|(service, _)| *service == number);
@@ -451,7 +455,9 @@ impl Balancer {
             self.handle.tables.past.set_all_cpus(identity.1, &TrafficCount::default())?;
             self.handle.tables.services.set(&identity.1, &shape::Service::default())?;
             self.known.services.remove(&identity.0);
+            forgotten.services.insert(identity.1);
         }
+        self.handle.forget_sources_of(&forgotten)?;
         Ok(())
     }
 

@@ -83,6 +83,7 @@ pub(crate) struct Tables {
     pub(crate) sources: Map,
     /// Connections by service that no counter of sources was free for.
     pub(crate) unlimited: Map,
+    pub(crate) templates: Map,
     /// Only programs use these.
     others: [Map; 3],
     /// What old kernels' programs hold while they change tables (bpf/lib/atomic.h).
@@ -134,6 +135,7 @@ impl Tables {
             paces: map("paces", long)?,
             sources: map("sources", size_of::<shape::SourceSet>())?,
             unlimited: map("unlimited", long)?,
+            templates: map("templates", size_of::<shape::Template>())?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
             locks: Map::any(object, "locks").ok(),
         })
@@ -188,6 +190,7 @@ impl Tables {
             &self.paces,
             &self.sources,
             &self.unlimited,
+            &self.templates,
             a,
             b,
             c,
@@ -290,6 +293,7 @@ impl Balancer {
                 ports: PortShare::of_tuning(&tuning),
                 prefixes: Sizes::prefixes_of(tables.access_hits.entries(), tables.services.entries() - 1),
                 sources: Sizes::sources_of(tables.sources.entries()),
+                templates: tables.templates.entries(),
             };
         }
         let control = tables.controls.at(0)?;
@@ -419,6 +423,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "paces" => ("paces", sizes.services + 1),
         "unlimited" => ("unlimited", sizes.services + 1),
         "sources" => ("sources", tuning.source_sets),
+        "templates" => ("templates", sizes.templates),
         stages::REPLIES => (stages::REPLIES, sizes.connections),
         _ => return None,
     })

@@ -114,7 +114,7 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 5;
+pub(crate) const SHAPE_VERSION: u32 = 6;
 
 /// In place of a service's number in a sweep.
 pub(crate) const ANY_SERVICE: u32 = u32::MAX;
@@ -202,7 +202,19 @@ plain! {
         syn_proxy: u8,
         access: u8,
         client_address: u8,
-        pad: [u8; 5],
+        persistent_bits: u8,
+        persistence: u32,
+    }
+
+    pub(crate) struct TemplateKey: 24 {
+        source: Address,
+        service: u32,
+        pad: u32,
+    }
+
+    pub(crate) struct Template: 8 {
+        until: u32,
+        backend: u32,
     }
 
     pub(crate) struct AccessKey: 24 {
@@ -317,7 +329,7 @@ plain! {
         source_sets: u32,
     }
 
-    pub(crate) struct Trace: 168 {
+    pub(crate) struct Trace: 176 {
         kind: u32,
         entry: u32,
         live: u64,
@@ -329,6 +341,8 @@ plain! {
         mtu: u32,
         cpu: u32,
         owned: u32,
+        kept: u32,
+        pad: u32,
         hash: u64,
         copy: Connection,
         splice: Splice,

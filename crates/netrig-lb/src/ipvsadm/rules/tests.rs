@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fixture;
-use crate::message::{BackendEntry, BackendOptions, Counters, Rates, ServiceKey, ServiceLimits};
+use crate::message::{BackendEntry, BackendOptions, Counters, Rates, ServiceKey, ServiceLimits, ServicePersistence};
 
 #[test]
 fn rules_are_lines_of_ipvsadm() {
@@ -34,7 +34,7 @@ fn lines_may_begin_with_the_program_and_may_be_comments() {
 #[test]
 fn what_is_no_rule_is_refused_with_its_line() {
     for (text, why) in [
-        ("-C\n-A -t 192.0.2.1:80 -p 300", "line 2: -p, --persistent is refused"),
+        ("-C\n-A -t 192.0.2.1:80 --pe sip", "line 2: --pe is refused"),
         ("-C\n\n-L -n", "line 3: '-L -n' changes no rule"),
         ("-R", "line 1: '-R' changes no rule"),
         ("-C --name other", "line 1: '-C --name other' changes no rule"),
@@ -60,6 +60,7 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
                     reuse: options.reuse.unwrap_or("reschedule".to_owned()),
                     syn_proxy_said: options.syn_proxy,
                     limits: options.limits,
+                    persistence: options.persistence,
                     ..of(service, scheduler, timeout, ForwardingMethod::Route, Vec::new(), Vec::new())
                 });
             }
@@ -106,6 +107,7 @@ fn of(
         unanswered: 0,
         limits: ServiceLimits::default(),
         unlimited: 0,
+        persistence: ServicePersistence::default(),
         open: true,
         lacks: None,
         counters,
@@ -127,6 +129,7 @@ fn backend_of(address: SocketAddr, weight: u32, limit: Option<u32>) -> BackendEn
         drain_ms: None,
         active: 0,
         inactive: 0,
+        persistent: 0,
         counters,
         total,
         rates,
@@ -177,6 +180,12 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
                             ..ServiceLimits::default()
                         },
                         _ => ServiceLimits { new_rate: Some(more), new_burst: Some(9), ..ServiceLimits::default() },
+                    },
+                    persistence: match (port % 4, six) {
+                        (0, _) => ServicePersistence::default(),
+                        (1, false) => ServicePersistence { timeout: Some(more), prefix4: Some(24), prefix6: None },
+                        (1, true) => ServicePersistence { timeout: Some(more), prefix4: None, prefix6: Some(56) },
+                        _ => ServicePersistence { timeout: Some(more), ..ServicePersistence::default() },
                     },
                     ..of(key, scheduler.to_owned(), timeout, forward, local, backends)
                 }

@@ -159,6 +159,18 @@ fn ipvsadm_adds_edits_deletes_and_lists() {
 
         done(lab, &format!("-e -t {SERVICE} -r {A} -m -w 0"));
         assert_eq!(answering(lab, 4), "b");
+        // All of a client's go where its last one went; without -p it has none again.
+        done(lab, &format!("-e -t {SERVICE} -r {A} -m -w 1"));
+        done(lab, &format!("-E -t {SERVICE} -s wrr -p 60 -M 255.255.255.0"));
+        answering(lab, 1);
+        assert_eq!(answering(lab, 6).len(), 1);
+        let listed = done(lab, "-L -n");
+        assert!(listed.contains("wrr persistent 60 mask 255.255.255.0"), "{listed}");
+        let listed = done(lab, "-L -n --persistent-conn");
+        let kept = listed.lines().filter(|line| line.contains("->") && line.split_whitespace().nth(3) == Some("1"));
+        assert_eq!(kept.count(), 1, "{listed}");
+        done(lab, &format!("-E -t {SERVICE} -s wrr"));
+        assert_eq!(answering(lab, 6), "ab");
         done(lab, &format!("-E -t {SERVICE} -s mh -b mh-port"));
         assert_eq!(status(lab).services[0].scheduler, "mh");
         done(lab, "--set 900 0 0");
@@ -171,7 +183,6 @@ fn ipvsadm_adds_edits_deletes_and_lists() {
         refused(lab, &format!("-d -t {SERVICE} -r 10.2.0.9:1"), "No such destination");
         refused(lab, "-D -t 10.9.0.9:80", "No such service");
         refused(lab, "-A -t 10.9.0.9:80 -s nq", "scheduler 'nq': the balancer has rr, wrr, lc, wlc, sh, mh");
-        refused(lab, "-A -t 10.9.0.9:80 -p 60", "no client persistence");
         refused(lab, "-A -f 7", "firewall mark 7");
         refused(lab, &format!("-a -t {SERVICE} -r 10.2.0.9 -i"), "--local");
         refused(lab, &format!("-a -t {SERVICE} -r 10.2.0.9 -m -x 9 -y 5"), "no lower thresholds");
@@ -179,7 +190,7 @@ fn ipvsadm_adds_edits_deletes_and_lists() {
         // There is no file of the kernel's with connections.
         assert!(!ipvsadm(lab, "-L -c").status.success());
 
-        done(lab, "-A -u [2001:db8::1]:53 -s sh");
+        done(lab, "-A -u [2001:db8::1]:53 -s sh -p 120 -M 64");
         done(lab, "-a -u [2001:db8::1]:53 -r [2001:db8::2]:53 -g -w 7");
         let saved = lab.command(&["ipvs", "--", "ipvsadm-save", "-n"]).output().unwrap();
         let saved = text(&saved.stdout);

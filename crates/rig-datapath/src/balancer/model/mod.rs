@@ -7,6 +7,7 @@ mod choice;
 mod client_address;
 mod local_ports;
 mod packet;
+mod persistence;
 mod refusal;
 mod shortage;
 mod sources;
@@ -18,6 +19,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use ipnet::IpNet;
 use rig_wire::ethernet::Mac;
 use rig_wire::protocol::{TCP, UDP};
 
@@ -31,6 +33,7 @@ use super::schedule;
 use super::shape::State;
 use super::syn_proxy::CookieSecret;
 use packet::{Kind, Packet, ParsedPacket, Tuple};
+use persistence::Template;
 use refusal::Refusal;
 use sources::SourceId;
 use state::is_closing;
@@ -72,7 +75,7 @@ enum Direction {
     Outward,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct ServiceId(usize);
 
 #[derive(Debug, Clone)]
@@ -155,6 +158,8 @@ pub struct Model {
     searches: (u32, u32),
     /// When each source may begin a connection that is not ahead of its rate.
     sources: HashMap<SourceId, u64>,
+    /// Which backend sources are kept at.
+    templates: HashMap<(ServiceId, IpNet), Template>,
     connections: Vec<Connection>,
     /// When the slots of ended connections were ended.
     dead: Vec<u32>,
@@ -198,6 +203,7 @@ impl Model {
             held_down: HashMap::new(),
             searches: (0, 0),
             sources: HashMap::new(),
+            templates: HashMap::new(),
             connections: Vec::new(),
             dead: Vec::new(),
             capacity,
@@ -311,6 +317,11 @@ impl Model {
             tick.saturating_sub(connection.seen) < timeout
         });
         self.connections = live;
+        for at in 0..self.connections.len() {
+            if self.connections[at].state != State::SynReceived {
+                self.keep_template(at, tick, false);
+            }
+        }
         expired.iter().for_each(|connection| self.hold_down(connection));
         self.dead.extend(expired.iter().map(|_| tick));
     }
@@ -508,8 +519,9 @@ impl Model {
         }
         let keeps = self.services[service.0].service.reuse == PortReuse::Keep;
         let stays = |at: &usize| keeps && self.backends[*at].service == service && self.admits(*at);
-        let backend = match before.filter(stays) {
-            Some(before) => before,
+        let persistent = self.persistent_backend(service, client.ip(), tick);
+        let backend = match persistent.or_else(|| before.filter(stays)) {
+            Some(kept) => kept,
             None => self.schedule(service, client)?,
         };
         if self.connections.len() + self.dead.len() >= self.capacity {
@@ -584,6 +596,7 @@ impl Model {
             known => known.ok(),
         };
         self.connections.push(connection);
+        self.keep_template(self.connections.len() - 1, tick, true);
         if let Some(cookie) = cookie {
             self.changed = true;
             Self::make_syn(packet, frame, cookie);

@@ -97,6 +97,7 @@ pub fn config() -> Config {
                     timeouts: Timeouts::default(),
                     expire: ExpiryPolicy::Never,
                     sloppy_tcp: false,
+                    persistence: None,
                     reuse: PortReuse::Reschedule,
                     syn_proxy: match (number, protocol) {
                         (PROXIED, Protocol::Tcp) => SynProxy::Always,

@@ -64,6 +64,7 @@ pub fn tcp(address: &str, port: u16, forward: ForwardingMethod, backends: Vec<Ba
         client_address: ClientAddress::Off,
         access: AccessLists::default(),
         limits: Limits::default(),
+        persistence: None,
     }
 }
 
