@@ -73,6 +73,7 @@ pub fn status() -> Status {
         address: parsed(address),
         weight,
         limit: (weight > 1).then_some(50_000),
+        lower_limit: None,
         leaving: false,
         drain_ms: None,
         active,

@@ -153,9 +153,9 @@ fn backend_row(
         Style::Rules => format!(" {:<7} {weight:<6} {active:<10} {inactive:<10}", forward_name(forward)),
         Style::Stats => counters(&backend.counters, exact),
         Style::Rate => rates(&backend.rates, exact),
-        // There is no lower threshold: a backend gets connections again as soon as it has one less than the upper.
         Style::Thresholds => {
-            format!(" {:<10} {:<10} {active:<10} {inactive:<10}", backend.limit.unwrap_or(0), 0)
+            let (upper, lower) = (backend.limit.unwrap_or(0), backend.lower_limit.unwrap_or(0));
+            format!(" {upper:<10} {lower:<10} {active:<10} {inactive:<10}")
         }
         Style::Persistent => {
             format!(" {weight:<9} {:<11} {active:<10} {inactive:<10}", backend.persistent)
@@ -186,7 +186,8 @@ pub fn mask(service: &ServiceEntry) -> Option<String> {
 fn persistence(service: &ServiceEntry) -> String {
     let Some(seconds) = service.persistence.timeout else { return String::new() };
     let mask = mask(service).map(|mask| format!(" mask {mask}")).unwrap_or_default();
-    format!(" persistent {seconds}{mask}")
+    let group = service.persistence.group.map(|group| format!(" group {group}")).unwrap_or_default();
+    format!(" persistent {seconds}{mask}{group}")
 }
 
 /// As DPVS has them behind the scheduler, and how backends are told of clients' addresses.

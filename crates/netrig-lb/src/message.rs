@@ -166,7 +166,7 @@ pub enum RuleChange {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceOptions {
-    /// By ipvsadm's names: `rr`, `wrr`, `lc`, `wlc`, `sh`, `mh`.
+    /// By ipvsadm's names: `rr`, `wrr`, `lc`, `wlc`, `sed`, `nq`, `sh`, `mh`.
     pub scheduler: Option<String>,
     /// Of established connections (TCP) or of those answered (UDP), seconds.
     pub timeout: Option<u32>,
@@ -202,6 +202,8 @@ pub struct ServicePersistence {
     /// How many bits of an address are the source: of IPv4, and of IPv6; `null`: all.
     pub prefix4: Option<u32>,
     pub prefix6: Option<u32>,
+    /// Services with the same number remember sources together; `null`: by itself.
+    pub group: Option<u32>,
 }
 
 /// How many connections each source of a service has, how fast each begins new ones, and all together. `null`: no limit, or as by default.
@@ -228,6 +230,9 @@ pub struct BackendOptions {
     pub weight: Option<u32>,
     /// Connections at which it gets no more; 0: no limit.
     pub limit: Option<u32>,
+    /// Connections below which one that has reached its limit gets some again; 0: its limit.
+    #[serde(default)]
+    pub lower_limit: Option<u32>,
     /// It gets no new ones, and those that are left after so many milliseconds end.
     #[serde(default)]
     pub drain_ms: Option<u64>,
@@ -530,6 +535,9 @@ pub struct BackendEntry {
     pub weight: u32,
     /// Connections at which it gets no more.
     pub limit: Option<u32>,
+    /// Connections below which one that has reached its limit gets some again, where that is not the limit itself.
+    #[serde(default)]
+    pub lower_limit: Option<u32>,
     /// True for one that was removed and still has connections.
     pub leaving: bool,
     /// Until those of its connections that are left are ended, milliseconds, where it drains with a deadline.

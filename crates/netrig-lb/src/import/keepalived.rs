@@ -161,7 +161,7 @@ fn protocol_of(block: &Block, imported: &mut Imported) -> Option<Protocol> {
 }
 
 fn listens(block: &Block, groups: &Groups<'_>, imported: &mut Imported) -> Vec<SocketAddr> {
-    let mark = "no services by firewall marks: name addresses and ports";
+    let mark = "no services by firewall marks: name addresses and ports, in one persistence_group if it persists";
     match (block.word(1), block.word(2)) {
         (Some("fwmark"), _) => {
             imported.note(&block.place, format_args!("{}: {mark}", block.words.join(" ")));
@@ -387,8 +387,7 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
                 _ => imported.note(&line.place, format_args!("weight {value}: weights are 0 to {MAX_WEIGHT}")),
             },
             "uthreshold" => backend.limit = number(line, imported).and_then(NonZeroU32::new),
-            "lthreshold" if value == "0" => {}
-            "lthreshold" => imported.note(&line.place, "lthreshold: below uthreshold a backend gets connections again"),
+            "lthreshold" => backend.lower_limit = number(line, imported).and_then(NonZeroU32::new),
             "inhibit_on_failure" => inhibits = true,
             "lvs_method" => imported.note(&line.place, "lvs_method of a real server: a service forwards in one way"),
             "notify_up" | "notify_down" => {
@@ -406,6 +405,10 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
     }
     for line in block.within.iter().filter(|line| !line.within.is_empty() && !CHECKS.contains(&line.name())) {
         imported.note(&line.place, format_args!("{} of a real server: has no equal", line.name()));
+    }
+    if backend.lower_limit.is_some_and(|lower| backend.limit.is_none_or(|limit| lower > limit)) {
+        imported.note(&block.place, "lthreshold: is above uthreshold, and left out");
+        backend.lower_limit = None;
     }
     backend.check = match first.and_then(|said| checks::read(said, &defaults, imported)) {
         None => BackendCheck::Off,

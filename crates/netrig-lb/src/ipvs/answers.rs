@@ -213,6 +213,7 @@ impl<B: Balancer> Answers<B> {
                     forward: Some(wanted.forward),
                     weight: Some(wanted.weight),
                     limit: Some(wanted.limit),
+                    lower_limit: Some(wanted.lower_limit),
                     local: self.forwarding.local_for(backend.ip()),
                     drain_ms: None,
                 };

@@ -135,6 +135,7 @@ pub(super) struct WantedDestination {
     pub(super) forward: ForwardingMethod,
     pub(super) weight: u32,
     pub(super) limit: u32,
+    pub(super) lower_limit: u32,
 }
 
 fn address(family: u16, bytes: [u8; 16]) -> Result<IpAddr, Errno> {
@@ -170,7 +171,7 @@ pub(super) fn service(request: Attributes<'_>) -> Result<ServiceKey, Errno> {
     if let Some(mark) = said.u32(SVC_FWMARK).filter(|mark| *mark != 0) {
         return Err(because(
             EINVAL,
-            format!("firewall mark {mark}: the balancer has no services by marks; name addresses and ports"),
+            format!("firewall mark {mark}: packets have no marks yet where the balancer takes them: name addresses and ports, and have them in one persistence_group"),
         ));
     }
     let (protocol, bytes) = (said.u16(SVC_PROTOCOL).ok_or(EINVAL)?, said.array(SVC_ADDR).ok_or(EINVAL)?);
@@ -300,13 +301,11 @@ pub(super) fn wanted_destination(
         return Err(because(ERANGE, format!("destination {address}: weights are 0 to {MAX_WEIGHT}")));
     }
     let (limit, lower) = (number(DEST_U_THRESH)?, number(DEST_L_THRESH)?);
-    if lower != 0 {
-        let why = format!(
-            "destination {address}: there are no lower thresholds; below the upper one it gets connections again"
-        );
-        return Err(because(EINVAL, why));
+    if lower > limit {
+        let why = format!("destination {address}: a lower threshold without an upper one that is at least as high");
+        return Err(because(ERANGE, why));
     }
-    Ok(WantedDestination { forward, weight, limit })
+    Ok(WantedDestination { forward, weight, limit, lower_limit: lower })
 }
 
 /// `false` where a program has another idea than the balancer of what a scheduler does.
@@ -410,7 +409,7 @@ pub(super) fn destination_entry(
     answer.nest(DEST, |to| {
         to.put(DEST_ADDR, &address_bytes(entry.address.ip())).put_be16(DEST_PORT, entry.address.port());
         to.put_u32(DEST_FWD_METHOD, method).put_u32(DEST_WEIGHT, entry.weight);
-        to.put_u32(DEST_U_THRESH, entry.limit.unwrap_or(0)).put_u32(DEST_L_THRESH, 0);
+        to.put_u32(DEST_U_THRESH, entry.limit.unwrap_or(0)).put_u32(DEST_L_THRESH, entry.lower_limit.unwrap_or(0));
         to.put_u32(DEST_ACTIVE_CONNS, entry.active)
             .put_u32(DEST_INACT_CONNS, entry.inactive)
             .put_u32(DEST_PERSIST_CONNS, entry.persistent);

@@ -27,6 +27,7 @@ fn without_local(options: &BackendOptions) -> BackendOptions {
         forward: options.forward,
         weight: options.weight,
         limit: options.limit,
+        lower_limit: options.lower_limit,
         drain_ms: options.drain_ms,
         local: Vec::new(),
     }
@@ -135,4 +136,5 @@ fn is_another(has: &ServiceEntry, options: &ServiceOptions) -> bool {
 fn differs(has: &BackendEntry, options: &BackendOptions) -> bool {
     options.weight.is_some_and(|weight| weight != has.weight)
         || options.limit.is_some_and(|limit| limit != has.limit.unwrap_or(0))
+        || options.lower_limit.is_some_and(|limit| limit != has.lower_limit.unwrap_or(0))
 }

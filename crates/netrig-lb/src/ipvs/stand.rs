@@ -22,6 +22,7 @@ fn entry(service: &Service) -> ServiceEntry {
         address: backend.address,
         weight: backend.weight,
         limit: backend.limit.map(Into::into),
+        lower_limit: backend.lower_limit.map(Into::into),
         drain_ms: None,
         leaving: false,
         active: 3,

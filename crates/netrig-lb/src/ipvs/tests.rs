@@ -136,7 +136,7 @@ fn each_request_ends_as_the_kernel_has_it() {
 fn what_the_balancer_does_not_have_is_refused() {
     let answers = balancer(false);
     let refused: [(Service, i32); 7] = [
-        (Service { scheduler: "nq", ..SERVICE }, ENOENT),
+        (Service { scheduler: "dh", ..SERVICE }, ENOENT),
         (Service { flags: 4, ..SERVICE }, EINVAL),
         (Service { scheduler: "sh", flags: 0x10, ..SERVICE }, EINVAL),
         (Service { mark: Some(5), ..SERVICE }, EINVAL),
@@ -150,7 +150,8 @@ fn what_the_balancer_does_not_have_is_refused() {
     let service = SERVICE.bytes();
     assert_eq!(errno(&answers, command::NEW_SERVICE, std::slice::from_ref(&service)), 0);
     let refused = [
-        (Dest { lower: 5, upper: 9, ..DEST }, EINVAL),
+        (Dest { lower: 5, upper: 4, ..DEST }, ERANGE),
+        (Dest { lower: 5, ..DEST }, ERANGE),
         (Dest { weight: 70_000, ..DEST }, ERANGE),
         (Dest { method: 1, ..DEST }, EINVAL),
         (Dest { method: 2, tunnel: 1, ..DEST }, EINVAL),
@@ -203,13 +204,14 @@ fn masquerading_is_nat_or_full_nat_with_the_local_addresses() {
     for (local, forward, count) in [(false, ForwardingMethod::Nat, 0), (true, ForwardingMethod::FullNat, 2)] {
         let answers = balancer(local);
         assert_eq!(errno(&answers, command::NEW_SERVICE, &[SERVICE.bytes()]), 0);
-        let added = [SERVICE.bytes(), Dest { upper: 9, ..DEST }.bytes()];
+        let added = [SERVICE.bytes(), Dest { upper: 9, lower: 5, ..DEST }.bytes()];
         assert_eq!(errno(&answers, command::NEW_DEST, &added), 0);
         let rules = answers.balancer().0.lock().unwrap();
         let service = &rules.services[0];
         assert_eq!((service.forward, service.local.len(), service.lacks()), (Some(forward), count, None));
         let limit = service.backends[0].limit.map(u32::from);
-        assert_eq!((service.backends[0].weight, limit), (3, Some(9)));
+        let lower = service.backends[0].lower_limit.map(u32::from);
+        assert_eq!((service.backends[0].weight, limit, lower), (3, Some(9), Some(5)));
     }
     // Direct routing needs none, and gets none.
     let answers = balancer(true);

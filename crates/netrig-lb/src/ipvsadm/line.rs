@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-use rig_datapath::balancer::MAX_WEIGHT;
+use rig_datapath::balancer::{MAX_GROUP, MAX_WEIGHT};
 use rig_stats::units::Span;
 
 use super::UsageError;
@@ -116,13 +116,14 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             Limits(6),
             Persistent,
             Netmask,
+            PersistenceGroup,
         ],
         Verb::DeleteService | Verb::Zero => &SERVICE,
         Verb::AddServer => {
-            &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold]
+            &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold, LowerThreshold]
         }
         Verb::EditServer => {
-            &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold, Drain]
+            &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold, LowerThreshold, Drain]
         }
         Verb::DeleteServer => &[TcpService, UdpService, Server],
         Verb::AddLocal | Verb::DeleteLocal => &[TcpService, UdpService, Local, Device],
@@ -183,7 +184,7 @@ impl ParsedArguments {
             Verb::EditServer => {
                 let (service, backend, options) = self.server()?;
                 if options == BackendOptions::default() {
-                    return Err(self.changes_nothing("-w WEIGHT, -x CONNECTIONS or --drain SPAN"));
+                    return Err(self.changes_nothing("-w WEIGHT, -x CONNECTIONS, -y CONNECTIONS or --drain SPAN"));
                 }
                 if options.drain_ms.is_some() && options.weight.is_some() {
                     let next = "leave one out: -w ends a drain, and the weight is kept while it drains";
@@ -281,7 +282,11 @@ impl ParsedArguments {
     fn service_options(&self) -> Result<ServiceOptions, UsageError> {
         let scheduler = self.value(Key::Scheduler).map(str::to_owned);
         if let Some(unknown) = scheduler.as_ref().filter(|name| !SCHEDULERS.iter().any(|(known, _)| known == name)) {
-            let near = if unknown == "conhash" { " (mh and sh hash consistently, both)" } else { "" };
+            let near = match unknown.as_str() {
+                "conhash" => " (mh and sh hash consistently, both)",
+                "dh" | "lblc" | "lblcr" => " (by its destination all of a service would go to one server: it has one address)",
+                _ => "",
+            };
             let error = format!("there is no scheduler '{unknown}'");
             let known = SCHEDULERS.map(|(name, _)| name).join(", ");
             return Err(UsageError::new(error, format!("choose one of {known}{near}")));
@@ -314,7 +319,11 @@ impl ParsedArguments {
             Some(text) => Some(in_range("-p", text, 0, MAX_TIMEOUT)?),
             None => self.has(Key::Persistent).then_some(DEFAULT_PERSISTENCE),
         };
-        let mut persistence = ServicePersistence { timeout, ..ServicePersistence::default() };
+        let group = self.number(Key::PersistenceGroup, "--persistence-group", 0, MAX_GROUP)?;
+        let mut persistence = ServicePersistence { timeout, group, ..ServicePersistence::default() };
+        if self.verb == Verb::AddService && timeout.is_none() && group.is_some_and(|group| group != 0) {
+            return Err(UsageError::new("--persistence-group without -p", "add -p SECONDS: the group is of who persists"));
+        }
         let Some(mask) = self.value(Key::Netmask) else { return Ok(persistence) };
         if self.verb == Verb::AddService && timeout.is_none() {
             return Err(UsageError::new(
@@ -375,6 +384,7 @@ impl ParsedArguments {
             forward: way.map(|(.., forward)| forward),
             weight: self.number(Key::Weight, "-w", 0, MAX_WEIGHT)?,
             limit: self.number(Key::UpperThreshold, "-x", 0, u32::MAX)?,
+            lower_limit: self.number(Key::LowerThreshold, "-y", 0, u32::MAX)?,
             drain_ms: self.value(Key::Drain).map(drain_ms).transpose()?,
             local: Vec::new(),
         };

@@ -41,6 +41,7 @@ pub enum Key {
     Limits(usize),
     Persistent,
     Netmask,
+    PersistenceGroup,
     Server,
     Gateway,
     Tunnel,
@@ -48,6 +49,7 @@ pub enum Key {
     FullNat,
     Weight,
     UpperThreshold,
+    LowerThreshold,
     Drain,
     Local,
     Device,
@@ -84,7 +86,7 @@ enum Meaning {
 
 use Meaning::{Flag, Optional, Refused, Value, Verb as Does};
 
-const NO_MARKS: &str = "a service is an address, a port and a protocol: add one for each with -t or -u";
+const NO_MARKS: &str = "packets have no marks yet where the balancer takes them: add a service for each address and port with -t or -u, all with one --persistence-group N";
 const NO_ENGINES: &str = "persistence is by the client's address (-p): there are no engines that look into packets";
 const NO_ACCESS_LISTS: &str = "there are no access lists, and packets come here before nftables sees them: have routers or the device drop them (ethtool -N)";
 const NO_SYNC: &str = "connections are shared between balancers by [sync] in the file: see docs/BALANCER.md";
@@ -129,6 +131,7 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("new-burst", None, Value(Key::Limits(6))),
     ("persistent", Some('p'), Optional(Key::Persistent)),
     ("netmask", Some('M'), Value(Key::Netmask)),
+    ("persistence-group", None, Value(Key::PersistenceGroup)),
     ("real-server", Some('r'), Value(Key::Server)),
     ("gatewaying", Some('g'), Flag(Key::Gateway)),
     ("ipip", Some('i'), Flag(Key::Tunnel)),
@@ -136,6 +139,7 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("fullnat", Some('b'), Flag(Key::FullNat)),
     ("weight", Some('w'), Value(Key::Weight)),
     ("u-threshold", Some('x'), Value(Key::UpperThreshold)),
+    ("l-threshold", Some('y'), Value(Key::LowerThreshold)),
     ("drain", None, Value(Key::Drain)),
     ("laddr", Some('z'), Value(Key::Local)),
     ("ifname", Some('F'), Value(Key::Device)),
@@ -165,11 +169,6 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("sched-flags", None, Refused(NO_SCHEDULER_FLAGS)),
     ("hash-target", Some('Y'), Refused(NO_SCHEDULER_FLAGS)),
     ("ops", Some('o'), Refused("a UDP client's packets stay with one server until they pause: see --set")),
-    (
-        "l-threshold",
-        Some('y'),
-        Refused("a server at its upper threshold (-x) gets connections again as soon as one ends"),
-    ),
     ("tun-type", None, Refused(NO_TUNNEL_KIND)),
     ("tun-port", None, Refused(NO_TUNNEL_KIND)),
     ("tun-nocsum", None, Refused(NO_TUNNEL_KIND)),

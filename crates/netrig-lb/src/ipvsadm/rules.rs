@@ -49,6 +49,9 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
         lines +=
             &format!(" -p {seconds}{}", listing::mask(service).map(|mask| format!(" -M {mask}")).unwrap_or_default());
     }
+    if let Some(group) = service.persistence.group {
+        lines += &format!(" --persistence-group {group}");
+    }
     lines.push('\n');
     for local in &service.local {
         lines += &format!("-P {key} -z {local}\n");
@@ -64,6 +67,9 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
         lines += &format!("-a {key} -r {server} {forward} -w {}", backend.weight);
         if let Some(limit) = backend.limit {
             lines += &format!(" -x {limit}");
+        }
+        if let Some(lower) = backend.lower_limit {
+            lines += &format!(" -y {lower}");
         }
         lines.push('\n');
     }

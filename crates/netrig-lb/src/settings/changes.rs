@@ -150,6 +150,10 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
                 if before.check != backend.check {
                     said.push(format!("backend {}: it is checked in another way", backend.address));
                 }
+                if before.lower_limit != backend.lower_limit {
+                    let limit = limited(backend.lower_limit);
+                    said.push(format!("backend {}: lower limit of connections is now {limit}", backend.address));
+                }
                 if before.limit != backend.limit {
                     let limit = limited(backend.limit);
                     said.push(format!("backend {}: limit of connections is now {limit}", backend.address));

@@ -143,6 +143,7 @@ pub(super) struct ServiceFile {
     pub persistence: Option<Spanned<Span>>,
     pub persistence_prefix4: Option<Spanned<u32>>,
     pub persistence_prefix6: Option<Spanned<u32>>,
+    pub persistence_group: Option<Spanned<u32>>,
     #[serde(default)]
     pub backend: Vec<Spanned<TextOrTable<BackendFile>>>,
 }
@@ -159,6 +160,7 @@ impl ServiceFile {
             ("new_burst", &self.new_burst),
             ("persistence_prefix4", &self.persistence_prefix4),
             ("persistence_prefix6", &self.persistence_prefix6),
+            ("persistence_group", &self.persistence_group),
         ];
         all.into_iter().find(|(name, _)| *name == key)?.1.as_ref()
     }
@@ -171,6 +173,8 @@ pub(super) struct BackendFile {
     pub weight: Option<u32>,
     /// 0: none.
     pub limit: Option<u32>,
+    /// 0: none.
+    pub lower_limit: Option<u32>,
     #[serde(default)]
     pub drain: bool,
     #[serde(default)]

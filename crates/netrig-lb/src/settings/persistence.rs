@@ -1,8 +1,9 @@
 //! Sources whose connections stay together, as files and commands say it.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
-use rig_datapath::balancer as datapath;
+use rig_datapath::balancer::{self as datapath, MAX_GROUP};
 
 use super::limits::LimitError;
 use crate::ipvsadm::MAX_TIMEOUT;
@@ -18,9 +19,13 @@ impl ServicePersistence {
             timeout: said.timeout.or(self.timeout).filter(|seconds| *seconds != 0),
             prefix4: said.prefix4.or(self.prefix4),
             prefix6: said.prefix6.or(self.prefix6),
+            group: said.group.or(self.group).filter(|group| *group != 0),
         };
         if now.timeout.is_some_and(|seconds| seconds > MAX_TIMEOUT) {
             return Err(LimitError::new("persistence", "is too long", "choose 1 s to 30 days"));
+        }
+        if now.group.is_some_and(|group| group > MAX_GROUP) {
+            return Err(LimitError::new("persistence_group", "is too high", "choose 1 to 2147483647"));
         }
         for (key, said, most, hint) in [
             ("persistence_prefix4", now.prefix4, 32, "choose 1 to 32"),
@@ -36,7 +41,12 @@ impl ServicePersistence {
             return Ok(Self { prefix4, prefix6: now.prefix6.filter(|bits| *bits != 128), ..now });
         }
         let hint = "say for how long, persistence = \"300s\", or -p 300";
-        for (key, said) in [("persistence_prefix4", said.prefix4), ("persistence_prefix6", said.prefix6)] {
+        let all = [
+            ("persistence_prefix4", said.prefix4),
+            ("persistence_prefix6", said.prefix6),
+            ("persistence_group", said.group.filter(|group| *group != 0)),
+        ];
+        for (key, said) in all {
             if said.is_some() {
                 return Err(LimitError::new(key, "without persistence", hint));
             }
@@ -69,17 +79,20 @@ impl ServicePersistence {
 
     pub(super) fn in_force(&self, is_ipv6: bool) -> Option<datapath::Persistence> {
         let timeout = Duration::from_secs(self.timeout?.into());
-        Some(datapath::Persistence { timeout, prefix: self.prefix(is_ipv6) })
+        let group = self.group.and_then(NonZeroU32::new);
+        Some(datapath::Persistence { timeout, prefix: self.prefix(is_ipv6), group })
     }
 
     /// What is said, as in words for people.
     pub fn text(&self, is_ipv6: bool) -> String {
-        match (self.timeout, self.prefix(is_ipv6)) {
+        let group = self.group.map(|group| format!(", group {group}")).unwrap_or_default();
+        let own = match (self.timeout, self.prefix(is_ipv6)) {
             (None, _) => "off".to_owned(),
             (Some(seconds), 32) if !is_ipv6 => format!("{seconds} s"),
             (Some(seconds), 128) => format!("{seconds} s"),
             (Some(seconds), bits) => format!("{seconds} s by prefixes of {bits} bits"),
-        }
+        };
+        own + &group
     }
 }
 
@@ -89,7 +102,7 @@ mod tests {
     use super::*;
 
     fn said(timeout: Option<u32>, prefix4: Option<u32>) -> ServicePersistence {
-        ServicePersistence { timeout, prefix4, prefix6: None }
+        ServicePersistence { timeout, prefix4, ..ServicePersistence::default() }
     }
 
     #[test]
@@ -104,6 +117,12 @@ mod tests {
         assert_eq!(refused(said(None, Some(24))), "persistence_prefix4 without persistence");
         assert_eq!(refused(said(Some(5), Some(33))), "persistence_prefix4 is no length of a prefix");
         assert_eq!(refused(said(Some(MAX_TIMEOUT + 1), None)), "persistence is too long");
+        let group = ServicePersistence { group: Some(7), ..ServicePersistence::default() };
+        assert_eq!(refused(group), "persistence_group without persistence");
+        let both = first.changed(&group).unwrap();
+        assert_eq!((both.timeout, both.group, both.text(false)), (Some(60), Some(7), "60 s by prefixes of 24 bits, group 7".to_owned()));
+        let out = ServicePersistence { group: Some(0), ..ServicePersistence::default() };
+        assert_eq!(both.changed(&out).unwrap(), first);
         assert_eq!(first.misfit(true).unwrap().to_string(), "persistence_prefix4 of an IPv6 service");
     }
 }

@@ -428,6 +428,7 @@ impl Reader<'_> {
             timeout: timeout.transpose()?,
             prefix4: bits(&service.persistence_prefix4),
             prefix6: bits(&service.persistence_prefix6),
+            group: bits(&service.persistence_group),
         };
         ServicePersistence::default().changed(&said).map_err(|error| {
             let span = service.limit(error.key).map(Spanned::span);
@@ -563,11 +564,16 @@ impl Reader<'_> {
                 TextOrTable::Table(table) => {
                     let weight = table.weight.unwrap_or(1);
                     let limit = table.limit.and_then(NonZeroU32::new);
+                    let lower_limit = table.lower_limit.and_then(NonZeroU32::new);
+                    if lower_limit.is_some_and(|lower| limit.is_none_or(|limit| lower > limit)) {
+                        let what = "'lower_limit' without a 'limit' that is at least as high";
+                        return Err(self.error(entry.span(), what, Some("add limit, or lower it")));
+                    }
                     let said = table.check.as_ref().map(check::backend_check).transpose();
                     let hint = "write false, \"10.1.0.1:9000\", \"10.1.0.1\" or \":9000\"";
                     let check = said.map_err(|what| self.error(entry.span(), what, Some(hint)))?.unwrap_or_default();
                     let (drain, sorry) = (table.drain, table.sorry);
-                    (&table.address, Backend { address: key.address, weight, limit, drain, sorry, check })
+                    (&table.address, Backend { address: key.address, weight, limit, lower_limit, drain, sorry, check })
                 }
             };
             if template.weight > balancer::MAX_WEIGHT {

@@ -152,7 +152,11 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     if let Some(seconds) = service.persistence.timeout {
         writeln!(out, "persistence = \"{}\"", Span(Duration::from_secs(seconds.into())))?;
     }
-    let bits = [("prefix4", service.persistence.prefix4), ("prefix6", service.persistence.prefix6)];
+    let bits = [
+        ("prefix4", service.persistence.prefix4),
+        ("prefix6", service.persistence.prefix6),
+        ("group", service.persistence.group),
+    ];
     for (name, bits) in bits.into_iter().filter_map(|(name, bits)| Some((name, bits?))) {
         writeln!(out, "persistence_{name} = {bits}")?;
     }
@@ -198,10 +202,11 @@ fn list(out: &mut String, name: &str, elements: &[String]) -> std::fmt::Result {
 fn entry(text: &str, backend: &Backend) -> String {
     let weight = (backend.weight != 1).then(|| format!("weight = {}", backend.weight));
     let limit = backend.limit.map(|limit| format!("limit = {limit}"));
+    let lower = backend.lower_limit.map(|limit| format!("lower_limit = {limit}"));
     let drain = backend.drain.then(|| "drain = true".to_owned());
     let sorry = backend.sorry.then(|| "sorry = true".to_owned());
     let check = check::backend_check_text(backend.check).map(|check| format!("check = {check}"));
-    let more: Vec<String> = [weight, limit, drain, sorry, check].into_iter().flatten().collect();
+    let more: Vec<String> = [weight, limit, lower, drain, sorry, check].into_iter().flatten().collect();
     match more.is_empty() {
         true => quoted(text),
         false => format!("{{ address = {}, {} }}", quoted(text), more.join(", ")),

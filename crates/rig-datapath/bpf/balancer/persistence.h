@@ -4,6 +4,9 @@
  * of a service. A connection that begins makes it, or leads it to its own backend; the sweep renews it as long as there are connections to that
  * one, so that the time begins anew when the last of them has gone. The control plane takes out what is over (src/balancer/persistence.rs).
  *
+ * Services in a group share templates. Each has backends of its own, so that a template of another one leads to the backend with the same
+ * address.
+ *
  * As long as nobody has answered a SYN the template is for no longer than that is remembered: a flood of forged ones makes a template each.
  */
 #ifndef BALANCER_PERSISTENCE_H
@@ -11,16 +14,55 @@
 
 #include "unmatched.h"
 
-static always_inline void find_key(struct template_key *key, const struct service *s, __u32 service, const struct address *client)
+static always_inline __u32 group_of(__u32 service)
+{
+	const struct limits *l = limits_of(service);
+
+	return l ? READ_ONCE(l->group) : 0;
+}
+
+static always_inline void find_key(struct template_key *key, const struct service *s, __u32 service, __u32 group,
+				   const struct address *client)
 {
 	__u32 bits = s->persistent_bits;
 
-	key->service = service;
+	key->service = group ?: service;
 	key->source.hi = client->hi;
 	if (bits > 64)
 		key->source.lo = client->lo & first_bits(bits - 64);
 	else
 		key->source.hi &= first_bits(bits);
+}
+
+/* The service's own backend in place of one that may be another's of its group; 0 where it has none. */
+static always_inline __u32 own_backend(__u32 service, __u32 group, __u32 number)
+{
+	const struct backend *b = backend_at(number);
+	struct template_key key = {};
+	const __u32 *own;
+
+	if (!b)
+		return 0;
+	if (b->service == service)
+		return number;
+	if (!group)
+		return 0;
+	key.source = b->address;
+	key.service = service;
+	own = bpf_map_lookup_elem(&members, &key);
+	return own ? *own : 0;
+}
+
+/* Whether both are one, or of one address and in services of a group. */
+static always_inline int leads_to(__u32 group, __u32 number, __u32 other)
+{
+	const struct backend *b, *o;
+
+	if (number == other || !group)
+		return number == other;
+	b = backend_at(number);
+	o = backend_at(other);
+	return b && o && same(&b->address, &o->address);
 }
 
 /*
@@ -32,18 +74,16 @@ OF_PACKET(__u32, persistent_backend, (__u32 service, __u32 tick), (service, tick
 	const struct service *s = service_at(service);
 	struct template_key key = {};
 	const struct template *template;
-	const struct backend *b;
-	__u32 number;
+	__u32 number, group = group_of(service);
 
 	if (!p || !s)
 		return 0;
-	find_key(&key, s, service, &p->tuple.source);
+	find_key(&key, s, service, group, &p->tuple.source);
 	template = bpf_map_lookup_elem(&templates, &key);
 	if (!template || (__s32)(READ_ONCE(template->until) - tick) <= 0)
 		return 0;
-	number = READ_ONCE(template->backend);
-	b = backend_at(number);
-	return b && b->service == service && admit(number) ? number : 0;
+	number = own_backend(service, group, READ_ONCE(template->backend));
+	return number && admit(number) ? number : 0;
 }
 
 /*
@@ -57,7 +97,7 @@ __noinline int keep_template(__u32 slot, __u32 tick, int begins)
 	struct template_key key = {};
 	struct template value = {};
 	const struct template *now;
-	__u32 ticks;
+	__u32 ticks, group;
 	int leads;
 
 	if (!s || !s->persistence)
@@ -67,9 +107,10 @@ __noinline int keep_template(__u32 slot, __u32 tick, int begins)
 		ticks = s->timeout[SYN_RECV];
 	value.until = tick + ticks;
 	value.backend = c->backend;
-	find_key(&key, s, c->service, &c->client);
+	group = group_of(c->service);
+	find_key(&key, s, c->service, group, &c->client);
 	now = bpf_map_lookup_elem(&templates, &key);
-	leads = now && READ_ONCE(now->backend) == value.backend;
+	leads = now && leads_to(group, READ_ONCE(now->backend), value.backend);
 	if (leads ? (__s32)(READ_ONCE(now->until) - value.until) >= 0 : !begins)
 		return 0;
 	if (bpf_map_update_elem(&templates, &key, &value, BPF_ANY) && begins)

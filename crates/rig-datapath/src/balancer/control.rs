@@ -14,7 +14,7 @@ use super::access::AccessTable;
 use super::attach::TransmitMethod;
 use super::config::{AccessLists, Config, ForwardingMethod, Persistence, Policy, Protocol, Service, UnhandledPolicy};
 use super::handle::BalancerHandle;
-use super::persistence::{self, ForgottenNumbers};
+use super::persistence::{self, ForgottenNumbers, Members};
 use super::reason::{Drop, Pass};
 use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry, ServiceRegistry};
 use super::removed::RemovedCounters;
@@ -46,6 +46,8 @@ pub struct Balancer {
     /// Of this control plane.
     pub(super) gone: RemovedCounters,
     pub(super) access: AccessTable,
+    /// What the map of that name has.
+    pub(super) members: Members,
     pub(super) control: Control,
     /// Where packets are spread over workers.
     pub(super) spreader: Option<Spreader>,
@@ -119,6 +121,7 @@ impl Balancer {
         for (number, value) in drained {
             self.handle.tables.backends.set(&number, &value)?;
         }
+        self.apply_members(config)?;
         self.close_others(config)?;
         self.apply_access(config, false)?;
         self.leave_locals(config);
@@ -249,9 +252,10 @@ impl Balancer {
             address: backend.address.ip().into(),
             port: port_of(backend.address.port()),
             protocol: service.protocol.number(),
-            weight: service.scheduler.weight(backend.weight),
+            weight: service.scheduler.weight(backend.weight) as u16,
             limit: backend.limit.map_or(0, std::num::NonZero::get),
-            service: number,
+            lower: backend.lower_limit.map_or(0, std::num::NonZero::get),
+            service: number as u16,
             ends: service.expire.ends(false, backend.weight).into(),
         };
         let at = (number, backend.address);

@@ -19,6 +19,7 @@ use super::config::ExpiryPolicy;
 use super::control::{ADOPT, Balancer, PROGRAM, SWEEP, key, protocol};
 use super::handle::BalancerHandle;
 use super::hash::KEYS;
+use super::persistence::Members;
 use super::reason::{Drop, Pass};
 use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry, ServiceRegistry};
 use super::removed::RemovedCounters;
@@ -84,6 +85,7 @@ pub(crate) struct Tables {
     /// Connections by service that no counter of sources was free for.
     pub(crate) unlimited: Map,
     pub(crate) templates: Map,
+    pub(crate) members: Map,
     /// Only programs use these.
     others: [Map; 3],
     /// What old kernels' programs hold while they change tables (bpf/lib/atomic.h).
@@ -136,6 +138,7 @@ impl Tables {
             sources: map("sources", size_of::<shape::SourceSet>())?,
             unlimited: map("unlimited", long)?,
             templates: map("templates", size_of::<shape::Template>())?,
+            members: map("members", number)?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
             locks: Map::any(object, "locks").ok(),
         })
@@ -191,6 +194,7 @@ impl Tables {
             &self.sources,
             &self.unlimited,
             &self.templates,
+            &self.members,
             a,
             b,
             c,
@@ -304,6 +308,7 @@ impl Balancer {
             known: ServiceRegistry::default(),
             gone: RemovedCounters::default(),
             access: AccessTable::default(),
+            members: Members::default(),
             control,
             spreader: None,
             unsent,
@@ -321,6 +326,7 @@ impl Balancer {
         if kept.is_some() {
             balancer.known = balancer.recall()?;
             balancer.access = balancer.recall_access()?;
+            balancer.members = balancer.recall_members()?;
             balancer.handle.publish(&balancer.known);
         }
         Ok(balancer)
@@ -369,7 +375,7 @@ impl Balancer {
         for number in 1..=self.sizes.backends {
             let backend: shape::Backend = self.tables.backends.at(number)?;
             if backend.service != 0 {
-                let at = (backend.service, socket(backend.address, backend.port));
+                let at = (backend.service.into(), socket(backend.address, backend.port));
                 // One that is not in the next configuration is removed then.
                 known.backends.insert(at, BackendEntry { number, leaving: None });
             }
@@ -424,6 +430,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "unlimited" => ("unlimited", sizes.services + 1),
         "sources" => ("sources", tuning.source_sets),
         "templates" => ("templates", sizes.templates),
+        "members" => ("members", sizes.backends),
         stages::REPLIES => (stages::REPLIES, sizes.connections),
         _ => return None,
     })

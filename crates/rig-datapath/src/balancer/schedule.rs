@@ -23,11 +23,20 @@ pub(crate) fn list(scheduler: Scheduler, backends: &[Backend]) -> Vec<usize> {
     let with_weight = || (0..weights.len()).filter(|&at| weights[at] > 0);
     match scheduler {
         Scheduler::RoundRobin => with_weight().collect(),
-        Scheduler::LeastConnections | Scheduler::WeightedLeastConnections if with_weight().count() <= LEAST_SCANNED => {
+        Scheduler::LeastConnections
+        | Scheduler::WeightedLeastConnections
+        | Scheduler::ShortestExpectedDelay
+        | Scheduler::NeverQueue
+            if with_weight().count() <= LEAST_SCANNED =>
+        {
             with_weight().collect()
         }
         // Of more, two are drawn from a round in which each is as often as its weight says.
-        Scheduler::LeastConnections | Scheduler::WeightedLeastConnections | Scheduler::WeightedRoundRobin => {
+        Scheduler::LeastConnections
+        | Scheduler::WeightedLeastConnections
+        | Scheduler::ShortestExpectedDelay
+        | Scheduler::NeverQueue
+        | Scheduler::WeightedRoundRobin => {
             interleaved(&shortened(&weights))
         }
         Scheduler::SourceHash | Scheduler::Maglev => {
@@ -168,7 +177,7 @@ mod tests {
 
     fn backends(weights: &[u32]) -> Vec<Backend> {
         let address = |at: usize| SocketAddr::new([10, 0, (at >> 8) as u8, at as u8].into(), 80);
-        weights.iter().enumerate().map(|(at, &weight)| Backend { address: address(at), weight, limit: None }).collect()
+        weights.iter().enumerate().map(|(at, &weight)| Backend { address: address(at), weight, limit: None, lower_limit: None }).collect()
     }
 
     fn shares(list: &[usize], of: usize) -> Vec<usize> {

@@ -68,10 +68,10 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
                 let at = find(&mut made, service);
                 made[at].local.push(address);
             }
-            RuleChange::AddBackend { service, backend, options: BackendOptions { forward, weight, limit, .. } } => {
+            RuleChange::AddBackend { service, backend, options: BackendOptions { forward, weight, limit, lower_limit, .. } } => {
                 let at = find(&mut made, service);
                 made[at].forward = forward.unwrap();
-                made[at].backends.push(backend_of(backend, weight.unwrap(), limit));
+                made[at].backends.push(backend_of(backend, weight.unwrap(), limit, lower_limit));
             }
             other => panic!("{other:?} is not what -S writes"),
         }
@@ -119,12 +119,13 @@ fn of(
     }
 }
 
-fn backend_of(address: SocketAddr, weight: u32, limit: Option<u32>) -> BackendEntry {
+fn backend_of(address: SocketAddr, weight: u32, limit: Option<u32>, lower_limit: Option<u32>) -> BackendEntry {
     let (counters, total, rates) = (Counters::default(), Counters::default(), Rates::default());
     BackendEntry {
         address,
         weight,
         limit,
+        lower_limit,
         leaving: false,
         drain_ms: None,
         active: 0,
@@ -149,7 +150,7 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
         ForwardingMethod::Route,
         ForwardingMethod::Tunnel,
     ]);
-    let scheduler = prop::sample::select(vec!["rr", "wrr", "lc", "wlc", "sh", "mh"]);
+    let scheduler = prop::sample::select(vec!["rr", "wrr", "lc", "wlc", "sed", "nq", "sh", "mh"]);
     let protocol = prop::sample::select(vec![Protocol::Tcp, Protocol::Udp]);
     (any::<bool>(), protocol, 1..=u16::MAX, forward, scheduler, prop::option::of(1..=2_592_000_u32)).prop_flat_map(
         |(six, protocol, port, forward, scheduler, timeout)| {
@@ -157,7 +158,8 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
             let keeps_port = matches!(forward, ForwardingMethod::Route | ForwardingMethod::Tunnel);
             let backend = (address(six), 1..=u16::MAX, 0..=65_535_u32, prop::option::of(1..u32::MAX)).prop_map(
                 move |(ip, own, weight, limit)| {
-                    backend_of(SocketAddr::new(ip, if keeps_port { port } else { own }), weight, limit)
+                    let lower = limit.filter(|limit| limit % 2 == 0).map(|limit| limit / 2);
+                    backend_of(SocketAddr::new(ip, if keeps_port { port } else { own }), weight, limit, lower)
                 },
             );
             let local = prop::collection::vec(address(six), 0..4);
@@ -183,8 +185,8 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
                     },
                     persistence: match (port % 4, six) {
                         (0, _) => ServicePersistence::default(),
-                        (1, false) => ServicePersistence { timeout: Some(more), prefix4: Some(24), prefix6: None },
-                        (1, true) => ServicePersistence { timeout: Some(more), prefix4: None, prefix6: Some(56) },
+                        (1, false) => ServicePersistence { timeout: Some(more), prefix4: Some(24), prefix6: None, group: Some(more) },
+                        (1, true) => ServicePersistence { timeout: Some(more), prefix4: None, prefix6: Some(56), group: None },
                         _ => ServicePersistence { timeout: Some(more), ..ServicePersistence::default() },
                     },
                     ..of(key, scheduler.to_owned(), timeout, forward, local, backends)

@@ -148,17 +148,20 @@ fn ipvsadm_adds_edits_deletes_and_lists() {
         let _running = empty(lab);
         done(lab, &format!("-A -t {SERVICE} -s wrr"));
         done(lab, &format!("-a -t {SERVICE} -r {A} -m -w 1"));
-        done(lab, &format!("-a -t {SERVICE} -r {B} -m -w 2 -x 500"));
+        done(lab, &format!("-a -t {SERVICE} -r {B} -m -w 2 -x 500 -y 400"));
         assert_eq!(answering(lab, 6), "ab");
         let listed = done(lab, "-L -n --stats");
         let line = listed.lines().find(|line| line.contains(SERVICE)).unwrap().split_whitespace();
         let counts: Vec<u64> = line.skip(2).map(|count| count.parse().unwrap()).collect();
         assert!(counts[0] >= 6 && counts[1..].iter().all(|count| *count > counts[0]), "{listed}");
         assert!(done(lab, "-L -n --rate").contains(A));
-        assert!(done(lab, "-L -n --thresholds").contains("500"));
+        let listed = done(lab, "-L -n --thresholds");
+        assert!(listed.contains("500") && listed.contains("400"), "{listed}");
 
         done(lab, &format!("-e -t {SERVICE} -r {A} -m -w 0"));
         assert_eq!(answering(lab, 4), "b");
+        done(lab, &format!("-E -t {SERVICE} -s nq"));
+        assert_eq!(status(lab).services[0].scheduler, "nq");
         // All of a client's go where its last one went; without -p it has none again.
         done(lab, &format!("-e -t {SERVICE} -r {A} -m -w 1"));
         done(lab, &format!("-E -t {SERVICE} -s wrr -p 60 -M 255.255.255.0"));
@@ -182,10 +185,10 @@ fn ipvsadm_adds_edits_deletes_and_lists() {
         refused(lab, &format!("-a -t {SERVICE} -r {A} -m"), "already exists");
         refused(lab, &format!("-d -t {SERVICE} -r 10.2.0.9:1"), "No such destination");
         refused(lab, "-D -t 10.9.0.9:80", "No such service");
-        refused(lab, "-A -t 10.9.0.9:80 -s nq", "scheduler 'nq': the balancer has rr, wrr, lc, wlc, sh, mh");
+        refused(lab, "-A -t 10.9.0.9:80 -s dh", "scheduler 'dh': the balancer has rr, wrr, lc, wlc, sed, nq, sh, mh");
         refused(lab, "-A -f 7", "firewall mark 7");
         refused(lab, &format!("-a -t {SERVICE} -r 10.2.0.9 -i"), "--local");
-        refused(lab, &format!("-a -t {SERVICE} -r 10.2.0.9 -m -x 9 -y 5"), "no lower thresholds");
+        refused(lab, &format!("-a -t {SERVICE} -r 10.2.0.9 -m -x 5 -y 9"), "a lower threshold");
         refused(lab, "--start-daemon master --mcast-interface lb0", "[sync] in the balancer's file");
         // There is no file of the kernel's with connections.
         assert!(!ipvsadm(lab, "-L -c").status.success());

@@ -11,6 +11,9 @@ use super::lab::{Lab, SERVICE, TIMEOUT, exchange};
 use super::{BOTH, with_lab};
 
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
+const LOCAL: &str = "10.8.0.1";
+const SECOND: &str = "10.9.0.1:81";
+const THIRD: &str = "10.9.0.1:82";
 const OTHER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 3);
 
 fn status(lab: &Lab) -> Status {
@@ -28,11 +31,11 @@ fn shares(lab: &Lab) -> Vec<(String, u32, u32)> {
     shares
 }
 
-fn connect_from(lab: &Lab, source: Ipv4Addr) -> TcpStream {
+fn connect_from(lab: &Lab, source: Ipv4Addr, service: &str) -> TcpStream {
     let connect = || -> io::Result<TcpStream> {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
         socket.bind(&SocketAddr::new(IpAddr::V4(source), 0).into())?;
-        let at: SocketAddr = SERVICE.parse().unwrap();
+        let at: SocketAddr = service.parse().unwrap();
         socket.connect_timeout(&at.into(), TIMEOUT)?;
         socket.set_read_timeout(Some(TIMEOUT))?;
         Ok(socket.into())
@@ -45,7 +48,7 @@ fn connect_from(lab: &Lab, source: Ipv4Addr) -> TcpStream {
 /// Where the connections of a client go, one after the other: the backends that have more afterwards.
 fn backends_of(lab: &Lab, source: Ipv4Addr, count: usize, held: &mut Vec<TcpStream>) -> Vec<String> {
     let before = shares(lab);
-    held.extend((0..count).map(|_| connect_from(lab, source)));
+    held.extend((0..count).map(|_| connect_from(lab, source, SERVICE)));
     let grown = |after: Vec<(String, u32, u32)>| -> Vec<String> {
         let both = before.iter().zip(after);
         both.filter(|(before, after)| before.1 != after.1).map(|(_, (address, ..))| address).collect()
@@ -95,6 +98,30 @@ fn a_clients_connections_go_to_one_backend() {
         assert!(lab.netrig(0, &["save"]).0.contains("persistence = \"60s\"\npersistence_prefix4 = 24"));
         let network = backends_of(lab, OWN, 1, &mut held);
         assert_eq!(backends_of(lab, OTHER, 3, &mut held), network);
+        // Another service of the group has the same clients at the same backends, one that is not in it has not.
+        for (service, group) in [(SECOND, "3"), (THIRD, "0")] {
+            lab.netrig(0, &["-A", "-t", service, "-s", "rr", "-p", "60", "-M", "24", "--persistence-group", group]);
+            lab.netrig(0, &["-P", "-t", service, "-z", LOCAL]);
+            for backend in ["10.2.0.2:8080", "10.2.0.3:8080"] {
+                lab.netrig(0, &["-a", "-t", service, "-r", backend, "-b"]);
+            }
+        }
+        lab.netrig(0, &["-E", "-t", SERVICE, "--persistence-group", "3"]);
+        let network = backends_of(lab, OWN, 1, &mut held);
+        let at = |service: usize| {
+            let status = status(lab);
+            let with_some = status.services[service].backends.iter().filter(|backend| backend.active > 0);
+            with_some.map(|backend| backend.address.to_string()).collect::<Vec<_>>()
+        };
+        held.extend((0..3).map(|_| connect_from(lab, OTHER, SECOND)));
+        assert_eq!(at(1), network);
+        held.extend((0..3).map(|_| connect_from(lab, OTHER, THIRD)));
+        assert_eq!(at(2).len(), 1);
+        assert!(lab.netrig(0, &["-L", "-n"]).0.contains("rr persistent 60 mask 255.255.255.0 group 3"));
+        assert!(lab.netrig(0, &["save"]).0.contains("persistence_group = 3"));
+        lab.netrig(0, &["-D", "-t", SECOND]);
+        lab.netrig(0, &["-D", "-t", THIRD]);
+
         lab.netrig(0, &["-E", "-t", SERVICE, "-p", "0"]);
         assert_eq!(backends_of(lab, OWN, 4, &mut held).len(), 2);
         let told = lab.netrig(0, &["reload"]).0;

@@ -19,7 +19,6 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use ipnet::IpNet;
 use rig_wire::ethernet::Mac;
 use rig_wire::protocol::{TCP, UDP};
 
@@ -33,7 +32,7 @@ use super::schedule;
 use super::shape::State;
 use super::syn_proxy::CookieSecret;
 use packet::{Kind, Packet, ParsedPacket, Tuple};
-use persistence::Template;
+use persistence::{SourceOfTemplate, Template};
 use refusal::Refusal;
 use sources::SourceId;
 use state::is_closing;
@@ -97,6 +96,9 @@ struct BackendState {
     address: SocketAddr,
     weight: u32,
     limit: u32,
+    lower: u32,
+    /// It has reached its limit, and not fallen below the lower one since.
+    is_full: bool,
     /// Removed; true once it was seen without connections.
     leaving: Option<bool>,
     /// Nothing is known of it any more.
@@ -159,7 +161,7 @@ pub struct Model {
     /// When each source may begin a connection that is not ahead of its rate.
     sources: HashMap<SourceId, u64>,
     /// Which backend sources are kept at.
-    templates: HashMap<(ServiceId, IpNet), Template>,
+    templates: HashMap<SourceOfTemplate, Template>,
     connections: Vec<Connection>,
     /// When the slots of ended connections were ended.
     dead: Vec<u32>,
@@ -247,6 +249,7 @@ impl Model {
                 known.leaving = None;
                 known.weight = service.scheduler.weight(backend.weight);
                 known.limit = backend.limit.map_or(0, std::num::NonZero::get);
+                known.lower = backend.lower_limit.map_or(0, std::num::NonZero::get);
                 numbers.push(number);
             }
             let list = schedule::list(service.scheduler, &service.backends);
@@ -289,7 +292,7 @@ impl Model {
     fn backend(&mut self, service: ServiceId, address: SocketAddr) -> usize {
         let same = |known: &BackendState| known.service == service && known.address == address && !known.gone;
         self.backends.iter().position(same).unwrap_or_else(|| {
-            let new = BackendState { service, address, weight: 0, limit: 0, leaving: None, gone: false };
+            let new = BackendState { service, address, weight: 0, limit: 0, lower: 0, is_full: false, leaving: None, gone: false };
             self.backends.push(new);
             self.backends.len() - 1
         })
@@ -524,6 +527,7 @@ impl Model {
             Some(kept) => kept,
             None => self.schedule(service, client)?,
         };
+        self.count_towards(backend);
         if self.connections.len() + self.dead.len() >= self.capacity {
             return Err(Drop::TableFull.into());
         }

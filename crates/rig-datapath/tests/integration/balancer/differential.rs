@@ -206,7 +206,14 @@ fn keep(service: Service) -> Service {
 }
 
 fn persistent(seconds: u64, prefix: u8, service: Service) -> Service {
-    let persistence = Some(Persistence { timeout: Duration::from_secs(seconds), prefix });
+    let persistence = Some(Persistence { timeout: Duration::from_secs(seconds), prefix, group: None });
+    Service { persistence, ..service }
+}
+
+/// The same in a group.
+fn grouped(seconds: u64, prefix: u8, service: Service) -> Service {
+    let group = NonZeroU32::new(7);
+    let persistence = Some(Persistence { timeout: Duration::from_secs(seconds), prefix, group });
     Service { persistence, ..service }
 }
 
@@ -223,19 +230,22 @@ fn everything() -> Vec<Service> {
         .map(|n| Backend { weight: 1 + n % 4, ..limited(&format!("10.0.0.{}:{}", 10 + n % 4, 9000 + n), n % 3) })
         .collect();
     vec![
-        persistent(
+        grouped(
             40,
             32,
             Service { sloppy_tcp: true, ..service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4) },
         ),
         with(Scheduler::Maglev, udp_service("10.0.0.200:53", full_nat(&["10.0.0.100"]), &v4)),
-        toa(with(Scheduler::WeightedLeastConnections, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6))),
+        toa(with(Scheduler::ShortestExpectedDelay, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6))),
         keep(with(
             Scheduler::LeastConnections,
             service(
                 "10.0.0.201:80",
                 ForwardingMethod::Nat,
-                &[limited("10.0.0.10:8080", 3), limited("10.0.0.13:8080", 2)],
+                &[
+                    Backend { lower_limit: NonZeroU32::new(2), ..limited("10.0.0.10:8080", 3) },
+                    limited("10.0.0.13:8080", 2),
+                ],
             ),
         )),
         keep(persistent(
@@ -247,7 +257,7 @@ fn everything() -> Vec<Service> {
         udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[backend("[fd00::12]:83", 1)]),
         persistent(60, 124, udp_service("[fd00::205]:53", ForwardingMethod::Nat, &v6)),
         // More backends than are all looked at, of which some are soon at their limits.
-        toa(with(Scheduler::WeightedLeastConnections, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many))),
+        toa(with(Scheduler::NeverQueue, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many))),
         always(toa(service("10.0.0.208:80", full_nat(&["10.0.0.104"]), &v4))),
         always(service("[fd00::208]:80", ForwardingMethod::Nat, &[backend("[fd00::12]:8080", 1)])),
         Service {
@@ -255,7 +265,7 @@ fn everything() -> Vec<Service> {
             ..keep(service("10.0.0.209:80", full_nat(&["10.0.0.104"]), &v4))
         },
         always(proxy_v2(service("[fd00::209]:80", full_nat(&["fd00::101"]), &[backend("[fd00::12]:8080", 1)]))),
-        proxy_v2(service("10.0.0.210:80", full_nat(&["10.0.0.105"]), &v4)),
+        grouped(30, 32, proxy_v2(service("10.0.0.210:80", full_nat(&["10.0.0.105"]), &v4))),
         // A backend in common with the other one, and an address of this machine's.
         service("10.0.0.1:80", ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)]),
     ]

@@ -1,9 +1,10 @@
 //! Sources whose connections stay together.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use rig_datapath::balancer::{
-    BalancerHandle, Drop, ForwardingMethod, Persistence, PersistentSource, Service, Sizes, SynProxy,
+    Backend, BalancerHandle, Drop, ForwardingMethod, Persistence, PersistentSource, Scheduler, Service, Sizes, SynProxy,
 };
 use rig_wire::tcp::flags::{ACK, RST, SYN};
 
@@ -19,7 +20,7 @@ const V6: &str = "[fd00::200]:80";
 const SECOND: u32 = 8;
 
 fn kept(seconds: u64, prefix: u8, service: Service) -> Service {
-    Service { persistence: Some(Persistence { timeout: Duration::from_secs(seconds), prefix }), ..service }
+    Service { persistence: Some(Persistence { timeout: Duration::from_secs(seconds), prefix, group: None }), ..service }
 }
 
 const BACKENDS: [&str; 3] = ["10.0.0.10:8080", "10.0.0.11:8080", "10.0.0.12:8080"];
@@ -146,6 +147,110 @@ fn a_source_leaves_a_backend_that_drains_or_is_full() {
         lab.balancer.apply(&config(&[fewer.clone()])).unwrap();
     }
     assert!(lab.balancer.persistent_sources().unwrap().iter().all(|source| source.backend.to_string() != third));
+}
+
+/// Services in a group have one memory, whatever the ports of their backends; one by itself has another.
+#[test]
+fn a_group_of_services_keeps_a_source_at_one_address() {
+    let in_group = |address, port: u16, group| {
+        let backends: Vec<_> = (10..14).map(|host| backend(&format!("10.0.0.{host}:{port}"), 1)).collect();
+        let mut service = kept(60, 32, service(address, full_nat(&["10.0.0.100"]), &backends));
+        service.persistence.as_mut().unwrap().group = NonZeroU32::new(group);
+        service
+    };
+    let plans = [in_group(V, 8080, 5), in_group("10.0.0.201:443", 8443, 5), in_group("10.0.0.202:80", 8080, 0)];
+    let Some(mut lab) = Lab::new(small(), &config(&plans)) else { return };
+    let host = |lab: &Lab, client: &str, service: &str| {
+        lab.sent(&tcp(SYN, client, service).bytes());
+        backend_of(&lab.balancer, client).split(':').next().unwrap().to_owned()
+    };
+    // The next of each in turn would be others.
+    host(&lab, "10.0.0.61:5000", V);
+    let first = host(&lab, "10.0.0.60:5000", V);
+    assert_eq!(host(&lab, "10.0.0.60:5001", "10.0.0.201:443"), first);
+    assert_eq!(backend_of(&lab.balancer, "10.0.0.60:5001"), format!("{first}:8443"));
+    assert_ne!(host(&lab, "10.0.0.60:5002", "10.0.0.202:80"), first);
+    assert_eq!(host(&lab, "10.0.0.60:5003", V), first);
+    assert_eq!(left(&lab).len(), 3);
+    // A connection by one of them keeps it for the others.
+    lab.sent(&tcp(ACK, "10.0.0.60:5001", "10.0.0.201:443").bytes());
+    for _ in 0..4 {
+        lab.later(50 * SECOND);
+        lab.sent(&tcp(ACK, "10.0.0.60:5001", "10.0.0.201:443").bytes());
+        lab.balancer.sweep_all().unwrap();
+    }
+    assert_eq!(host(&lab, "10.0.0.60:5004", V), first);
+    // One of them drains the backend; both go where that goes then.
+    let mut drained = plans.clone();
+    drained[0].backends.iter_mut().filter(|one| one.address.ip().to_string() == first).for_each(|one| one.weight = 0);
+    lab.balancer.apply(&config(&drained)).unwrap();
+    let second = host(&lab, "10.0.0.60:5005", V);
+    assert_ne!(second, first);
+    assert_eq!(host(&lab, "10.0.0.60:5006", "10.0.0.201:443"), second);
+    // Without the address in one of them it has its own choice.
+    let mut fewer = drained.clone();
+    fewer[1].backends.retain(|backend| backend.address.ip().to_string() != second);
+    lab.balancer.apply(&config(&fewer)).unwrap();
+    assert_ne!(host(&lab, "10.0.0.60:5007", "10.0.0.201:443"), second);
+    let Some(directory) = BpfFs::mount() else { return };
+    hand_over(&mut lab, &directory);
+    lab.balancer.apply(&config(&plans)).unwrap();
+    let last = host(&lab, "10.0.0.60:5008", "10.0.0.201:443");
+    assert_eq!(host(&lab, "10.0.0.60:5009", V), last);
+}
+
+/// One that has reached its upper limit waits until it is below the lower one.
+#[test]
+fn a_full_backend_gets_connections_again_below_its_lower_limit() {
+    let ten = Backend { lower_limit: NonZeroU32::new(2), ..limited("10.0.0.10:8080", 3) };
+    for scheduler in [Scheduler::RoundRobin, Scheduler::WeightedLeastConnections] {
+        let plan = Service { scheduler, ..service(V, full_nat(&["10.0.0.100"]), &[ten]) };
+        let Some(mut lab) = Lab::new(small(), &config(&[plan])) else { return };
+        for client in (5000..5003).map(|port| format!("10.0.0.60:{port}")) {
+            lab.sent(&syn(&client));
+            // Unanswered ones would end early where a backend is short of room.
+            lab.sent(&from_client(ACK, &client));
+        }
+        assert_eq!(lab.dropped(&syn("10.0.0.60:5003")), Drop::BackendsFull);
+        let end = |lab: &mut Lab, port: u16| {
+            lab.sent(&from_client(RST, &format!("10.0.0.60:{port}")));
+            lab.later(11 * SECOND);
+            lab.balancer.sweep_all().unwrap();
+        };
+        end(&mut lab, 5000);
+        // Two are as many as the lower one says.
+        assert_eq!(lab.dropped(&syn("10.0.0.60:5003")), Drop::BackendsFull);
+        let trace = lab.balancer.trace(&syn("10.0.0.60:5003"), Some(lab.interface)).unwrap();
+        assert_eq!(trace.drop, Some(Drop::BackendsFull));
+        end(&mut lab, 5001);
+        // As many as the upper one says, again.
+        lab.sent(&syn("10.0.0.60:5003"));
+        let at = lab.connections().len();
+        lab.sent(&syn("10.0.0.60:5004"));
+        assert_eq!((at, lab.connections().len()), (2, 3));
+        assert_eq!(lab.dropped(&syn("10.0.0.60:5005")), Drop::BackendsFull);
+    }
+}
+
+/// Shortest expected delay gives the first connections to the heavy one, and never queue to one that has none.
+#[test]
+fn new_connections_count_by_sed_and_idle_backends_by_nq() {
+    let all = [("10.0.0.10:8080", 5), ("10.0.0.11:8080", 1)].map(|(address, weight)| backend(address, weight));
+    let of = |scheduler| Service { scheduler, ..service(V, full_nat(&["10.0.0.100"]), &all) };
+    for (scheduler, expected) in [
+        (Scheduler::WeightedLeastConnections, [0, 1, 0, 0]),
+        (Scheduler::ShortestExpectedDelay, [0, 0, 0, 0]),
+        (Scheduler::NeverQueue, [0, 1, 0, 0]),
+    ] {
+        let Some(lab) = Lab::new(small(), &config(&[of(scheduler)])) else { return };
+        let went = expected.iter().enumerate().map(|(n, _)| {
+            let client = format!("10.0.0.60:{}", 5000 + n);
+            let backend = goes(&lab, &client);
+            lab.sent(&from_client(ACK, &client));
+            all.iter().position(|one| one.address.to_string() == backend).unwrap()
+        });
+        assert_eq!(went.collect::<Vec<_>>(), expected, "{scheduler:?}");
+    }
 }
 
 /// What finds no room begins without, and is counted; those that are over give it back.
