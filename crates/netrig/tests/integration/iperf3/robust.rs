@@ -191,7 +191,8 @@ fn streams_are_in_the_order_of_their_connections() {
     let home = tempfile::tempdir().unwrap();
     let server = serve(&Peer::Netrig, "", home.path());
     let mut control = connected(server.port);
-    control.write_all(&new_cookie()).unwrap();
+    let cookie = new_cookie();
+    control.write_all(&cookie).unwrap();
     control
         .write_all(&framed(r#"{"tcp":true,"parallel":1,"bidirectional":true,"len":1000,"time":1,"omit":0}"#))
         .unwrap();
@@ -199,9 +200,9 @@ fn streams_are_in_the_order_of_their_connections() {
     control.read_exact(&mut states).unwrap();
     assert_eq!(states, [9, 10]);
     let (mut first, mut second) = (connected(server.port), connected(server.port));
-    second.write_all(&new_cookie()).unwrap();
+    second.write_all(&cookie).unwrap();
     std::thread::sleep(Duration::from_millis(200));
-    first.write_all(&new_cookie()).unwrap();
+    first.write_all(&cookie).unwrap();
     control.read_exact(&mut states).unwrap();
     assert_eq!(states, [1, 2]);
     // The server receives over the first and sends over the second.
