@@ -324,9 +324,18 @@ fn keepalived_adds_weighs_and_removes_servers_by_its_checks() {
             until(TIMEOUT, || fs::read_to_string(lab.path("quorum")).ok().filter(|said| said.lines().count() == 3));
         assert_eq!(scripts.as_deref(), Some("up\ndown\nup\n"), "{}", keepalived.said());
 
-        lab.write("k.conf", &virtual_server(lab, 5));
+        let kept = "protocol TCP\n persistence_timeout 60\n persistence_granularity 255.255.255.0";
+        lab.write("k.conf", &virtual_server(lab, 5).replace("protocol TCP", kept));
         keepalived.signal(Signal::HUP);
         become_backends(lab, &[(A, 5), (B, 1)], || keepalived.said());
+        let persists = || {
+            let services = status(lab).services;
+            let open = services.iter().find(|service| service.open)?;
+            (open.persistence.timeout == Some(60) && open.persistence.prefix4 == Some(24)).then_some(())
+        };
+        assert!(until(TIMEOUT, persists).is_some(), "{}", keepalived.said());
+        answering(lab, 1);
+        assert_eq!(answering(lab, 6).len(), 1);
         keepalived.signal(Signal::TERM);
         assert_eq!(keepalived.ends(), Some(0), "{}", keepalived.said());
         assert!(status(lab).services.iter().all(|service| !service.open));

@@ -1,10 +1,11 @@
 //! Sources whose connections stay together.
 
 use std::num::NonZeroU32;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rig_datapath::balancer::{
-    Backend, BalancerHandle, Drop, ForwardingMethod, Persistence, PersistentSource, Scheduler, Service, Sizes, SynProxy,
+    Adopted, Backend, BalancerHandle, Drop, ForwardingMethod, Persistence, PersistentSource, Scheduler, Service, Sizes, SynProxy,
 };
 use rig_wire::tcp::flags::{ACK, RST, SYN};
 
@@ -303,4 +304,29 @@ fn another_control_plane_goes_on_with_what_is_kept() {
     assert_eq!((left(&lab).len(), lab.balancer.sizes().templates), (1, small().templates));
     lab.balancer.apply(&plans).unwrap();
     assert_eq!(goes(&lab, "10.0.0.60:5001"), first);
+}
+
+/// Connections that another balancer tells of bring their source along, and the sweep renews it as with others.
+#[test]
+fn a_source_stays_where_another_balancer_has_its_connections() {
+    let Some(mut lab) = Lab::new(small(), &config(&[plan(60, 32)])) else { return };
+    goes(&lab, "10.0.0.61:5000");
+    let first = goes(&lab, "10.0.0.60:5000");
+    lab.sent(&from_client(ACK, "10.0.0.60:5000"));
+    let mut told = Vec::new();
+    let note = |_, record: Option<rig_datapath::balancer::TableRecord>| {
+        told.extend(record.map(|record| record.connection));
+        ControlFlow::Continue(())
+    };
+    lab.balancer.records(note).unwrap();
+    told.retain(|connection| connection.client == "10.0.0.60:5000".parse().unwrap());
+    lab.balancer.clear().unwrap();
+    assert_eq!(left(&lab), []);
+    lab.balancer.apply(&config(&[plan(60, 32)])).unwrap();
+    let adopter = lab.balancer.adopter();
+    assert!(matches!(adopter.adopt(&told[0]).unwrap(), Adopted::Created { .. }));
+    assert_eq!(goes(&lab, "10.0.0.60:5001"), first);
+    lab.later(50 * SECOND);
+    lab.balancer.sweep_all().unwrap();
+    assert_eq!(left(&lab), [("10.0.0.60".to_owned(), 448)]);
 }
