@@ -171,7 +171,9 @@ pub(super) fn service(request: Attributes<'_>) -> Result<ServiceKey, Errno> {
     if let Some(mark) = said.u32(SVC_FWMARK).filter(|mark| *mark != 0) {
         return Err(because(
             EINVAL,
-            format!("firewall mark {mark}: packets have no marks yet where the balancer takes them: name addresses and ports, and have them in one persistence_group"),
+            format!(
+                "firewall mark {mark}: packets have no marks yet where the balancer takes them: name addresses and ports, and have them in one persistence_group"
+            ),
         ));
     }
     let (protocol, bytes) = (said.u16(SVC_PROTOCOL).ok_or(EINVAL)?, said.array(SVC_ADDR).ok_or(EINVAL)?);

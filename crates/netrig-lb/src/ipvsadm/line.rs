@@ -119,12 +119,31 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             PersistenceGroup,
         ],
         Verb::DeleteService | Verb::Zero => &SERVICE,
-        Verb::AddServer => {
-            &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold, LowerThreshold]
-        }
-        Verb::EditServer => {
-            &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold, LowerThreshold, Drain]
-        }
+        Verb::AddServer => &[
+            TcpService,
+            UdpService,
+            Server,
+            Gateway,
+            Tunnel,
+            Masquerade,
+            FullNat,
+            Weight,
+            UpperThreshold,
+            LowerThreshold,
+        ],
+        Verb::EditServer => &[
+            TcpService,
+            UdpService,
+            Server,
+            Gateway,
+            Tunnel,
+            Masquerade,
+            FullNat,
+            Weight,
+            UpperThreshold,
+            LowerThreshold,
+            Drain,
+        ],
         Verb::DeleteServer => &[TcpService, UdpService, Server],
         Verb::AddLocal | Verb::DeleteLocal => &[TcpService, UdpService, Local, Device],
         Verb::ListLocal => &[TcpService, UdpService, Json],
@@ -284,7 +303,9 @@ impl ParsedArguments {
         if let Some(unknown) = scheduler.as_ref().filter(|name| !SCHEDULERS.iter().any(|(known, _)| known == name)) {
             let near = match unknown.as_str() {
                 "conhash" => " (mh and sh hash consistently, both)",
-                "dh" | "lblc" | "lblcr" => " (by its destination all of a service would go to one server: it has one address)",
+                "dh" | "lblc" | "lblcr" => {
+                    " (by its destination all of a service would go to one server: it has one address)"
+                }
                 _ => "",
             };
             let error = format!("there is no scheduler '{unknown}'");
@@ -322,7 +343,10 @@ impl ParsedArguments {
         let group = self.number(Key::PersistenceGroup, "--persistence-group", 0, MAX_GROUP)?;
         let mut persistence = ServicePersistence { timeout, group, ..ServicePersistence::default() };
         if self.verb == Verb::AddService && timeout.is_none() && group.is_some_and(|group| group != 0) {
-            return Err(UsageError::new("--persistence-group without -p", "add -p SECONDS: the group is of who persists"));
+            return Err(UsageError::new(
+                "--persistence-group without -p",
+                "add -p SECONDS: the group is of who persists",
+            ));
         }
         let Some(mask) = self.value(Key::Netmask) else { return Ok(persistence) };
         if self.verb == Verb::AddService && timeout.is_none() {

@@ -6,11 +6,12 @@ use std::time::Duration;
 use rig_datapath::balancer::{self as datapath, MAX_GROUP};
 
 use super::limits::LimitError;
-use crate::ipvsadm::MAX_TIMEOUT;
 use crate::message::ServicePersistence;
 
 /// ipvsadm's default, seconds.
 pub const DEFAULT_PERSISTENCE: u32 = 300;
+/// 30 days, as in [`datapath::Persistence`].
+const LONGEST: u32 = 30 * 24 * 3600;
 
 impl ServicePersistence {
     /// With what is said of some of it; a time of 0 takes all of it away.
@@ -21,7 +22,7 @@ impl ServicePersistence {
             prefix6: said.prefix6.or(self.prefix6),
             group: said.group.or(self.group).filter(|group| *group != 0),
         };
-        if now.timeout.is_some_and(|seconds| seconds > MAX_TIMEOUT) {
+        if now.timeout.is_some_and(|seconds| seconds > LONGEST) {
             return Err(LimitError::new("persistence", "is too long", "choose 1 s to 30 days"));
         }
         if now.group.is_some_and(|group| group > MAX_GROUP) {
@@ -116,11 +117,14 @@ mod tests {
         let refused = |wanted: ServicePersistence| off.changed(&wanted).unwrap_err().to_string();
         assert_eq!(refused(said(None, Some(24))), "persistence_prefix4 without persistence");
         assert_eq!(refused(said(Some(5), Some(33))), "persistence_prefix4 is no length of a prefix");
-        assert_eq!(refused(said(Some(MAX_TIMEOUT + 1), None)), "persistence is too long");
+        assert_eq!(refused(said(Some(LONGEST + 1), None)), "persistence is too long");
         let group = ServicePersistence { group: Some(7), ..ServicePersistence::default() };
         assert_eq!(refused(group), "persistence_group without persistence");
         let both = first.changed(&group).unwrap();
-        assert_eq!((both.timeout, both.group, both.text(false)), (Some(60), Some(7), "60 s by prefixes of 24 bits, group 7".to_owned()));
+        assert_eq!(
+            (both.timeout, both.group, both.text(false)),
+            (Some(60), Some(7), "60 s by prefixes of 24 bits, group 7".to_owned())
+        );
         let out = ServicePersistence { group: Some(0), ..ServicePersistence::default() };
         assert_eq!(both.changed(&out).unwrap(), first);
         assert_eq!(first.misfit(true).unwrap().to_string(), "persistence_prefix4 of an IPv6 service");

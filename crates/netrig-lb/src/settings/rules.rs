@@ -79,7 +79,15 @@ pub struct Backend {
 
 impl Backend {
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, weight: 1, limit: None, lower_limit: None, drain: false, sorry: false, check: BackendCheck::AsService }
+        Self {
+            address,
+            weight: 1,
+            limit: None,
+            lower_limit: None,
+            drain: false,
+            sorry: false,
+            check: BackendCheck::AsService,
+        }
     }
 
     /// The weight that is in force.

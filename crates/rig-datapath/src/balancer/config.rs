@@ -610,7 +610,12 @@ mod tests {
             address: "192.0.2.1:80".parse().unwrap(),
             scheduler: Scheduler::RoundRobin,
             forward: ForwardingMethod::FullNat { local: vec!["198.51.100.1".parse().unwrap()] },
-            backends: vec![Backend { address: "203.0.113.1:8080".parse().unwrap(), weight: 1, limit: None, lower_limit: None }],
+            backends: vec![Backend {
+                address: "203.0.113.1:8080".parse().unwrap(),
+                weight: 1,
+                limit: None,
+                lower_limit: None,
+            }],
             limit: None,
             timeouts: Timeouts::default(),
             expire: ExpiryPolicy::Never,

@@ -46,8 +46,8 @@ pub use access::AccessHits;
 pub use adopt::{Adopted, Adopter, AdoptionRefusal, SharedConnection, TableRecord};
 pub use attach::{Attachment, GenericXdp, Mode, TransmitMethod, release};
 pub use config::{
-    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, MAX_BACKENDS, MAX_GROUP, MAX_RATE,
-    MAX_WEIGHT, Persistence, Policy, PortReuse, Protocol, Rate, Scheduler, Service, SynProxy, Timeouts,
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, MAX_BACKENDS, MAX_GROUP,
+    MAX_RATE, MAX_WEIGHT, Persistence, Policy, PortReuse, Protocol, Rate, Scheduler, Service, SynProxy, Timeouts,
     UnhandledPolicy,
 };
 pub use control::{Balancer, Clock};

@@ -68,7 +68,11 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
                 let at = find(&mut made, service);
                 made[at].local.push(address);
             }
-            RuleChange::AddBackend { service, backend, options: BackendOptions { forward, weight, limit, lower_limit, .. } } => {
+            RuleChange::AddBackend {
+                service,
+                backend,
+                options: BackendOptions { forward, weight, limit, lower_limit, .. },
+            } => {
                 let at = find(&mut made, service);
                 made[at].forward = forward.unwrap();
                 made[at].backends.push(backend_of(backend, weight.unwrap(), limit, lower_limit));
@@ -185,8 +189,15 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
                     },
                     persistence: match (port % 4, six) {
                         (0, _) => ServicePersistence::default(),
-                        (1, false) => ServicePersistence { timeout: Some(more), prefix4: Some(24), prefix6: None, group: Some(more) },
-                        (1, true) => ServicePersistence { timeout: Some(more), prefix4: None, prefix6: Some(56), group: None },
+                        (1, false) => ServicePersistence {
+                            timeout: Some(more),
+                            prefix4: Some(24),
+                            prefix6: None,
+                            group: Some(more),
+                        },
+                        (1, true) => {
+                            ServicePersistence { timeout: Some(more), prefix4: None, prefix6: Some(56), group: None }
+                        }
                         _ => ServicePersistence { timeout: Some(more), ..ServicePersistence::default() },
                     },
                     ..of(key, scheduler.to_owned(), timeout, forward, local, backends)

@@ -292,7 +292,16 @@ impl Model {
     fn backend(&mut self, service: ServiceId, address: SocketAddr) -> usize {
         let same = |known: &BackendState| known.service == service && known.address == address && !known.gone;
         self.backends.iter().position(same).unwrap_or_else(|| {
-            let new = BackendState { service, address, weight: 0, limit: 0, lower: 0, is_full: false, leaving: None, gone: false };
+            let new = BackendState {
+                service,
+                address,
+                weight: 0,
+                limit: 0,
+                lower: 0,
+                is_full: false,
+                leaving: None,
+                gone: false,
+            };
             self.backends.push(new);
             self.backends.len() - 1
         })
@@ -320,11 +329,7 @@ impl Model {
             tick.saturating_sub(connection.seen) < timeout
         });
         self.connections = live;
-        for at in 0..self.connections.len() {
-            if self.connections[at].state != State::SynReceived {
-                self.keep_template(at, tick, false);
-            }
-        }
+        self.renew_templates(tick);
         expired.iter().for_each(|connection| self.hold_down(connection));
         self.dead.extend(expired.iter().map(|_| tick));
     }

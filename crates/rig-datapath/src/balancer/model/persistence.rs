@@ -54,6 +54,15 @@ impl Model {
         self.admits(own).then_some(own)
     }
 
+    /// As the sweep does for connections that there are.
+    pub(super) fn renew_templates(&mut self, tick: u32) {
+        for at in 0..self.connections.len() {
+            if self.connections[at].state != State::SynReceived {
+                self.keep_template(at, tick, false);
+            }
+        }
+    }
+
     /// A connection that begins leads its source to its own backend; one that is there renews that.
     pub(super) fn keep_template(&mut self, at: usize, tick: u32, begins: bool) {
         let connection = &self.connections[at];

@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rig_datapath::balancer::{
-    Adopted, Backend, BalancerHandle, Drop, ForwardingMethod, Persistence, PersistentSource, Scheduler, Service, Sizes, SynProxy,
+    Adopted, Backend, BalancerHandle, Drop, ForwardingMethod, Persistence, PersistentSource, Scheduler, Service, Sizes,
+    SynProxy,
 };
 use rig_wire::tcp::flags::{ACK, RST, SYN};
 
