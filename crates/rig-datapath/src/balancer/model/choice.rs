@@ -11,6 +11,13 @@ use super::{BackendState, Model, ServiceId};
 const LEAST_WALKED: usize = 64;
 const SCHEDULE_TRIES: usize = 32;
 
+impl BackendState {
+    /// One that gets no connections yet.
+    pub(super) fn new(service: ServiceId, address: SocketAddr) -> Self {
+        Self { service, address, weight: 0, limit: 0, lower: 0, is_full: false, leaving: None, gone: false }
+    }
+}
+
 impl Model {
     /// Connections of a backend: all, and those that are established.
     pub(super) fn load(&self, backend: usize) -> (u64, u64) {

@@ -292,17 +292,7 @@ impl Model {
     fn backend(&mut self, service: ServiceId, address: SocketAddr) -> usize {
         let same = |known: &BackendState| known.service == service && known.address == address && !known.gone;
         self.backends.iter().position(same).unwrap_or_else(|| {
-            let new = BackendState {
-                service,
-                address,
-                weight: 0,
-                limit: 0,
-                lower: 0,
-                is_full: false,
-                leaving: None,
-                gone: false,
-            };
-            self.backends.push(new);
+            self.backends.push(BackendState::new(service, address));
             self.backends.len() - 1
         })
     }
