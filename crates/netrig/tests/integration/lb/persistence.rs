@@ -81,6 +81,10 @@ fn a_clients_connections_go_to_one_backend() {
         let metrics = lab.netrig(0, &["metrics"]).0;
         assert!(metrics.contains("netrig_lb_backend_persistent_sources{"), "{metrics}");
 
+        lab.netrig(0, &["-E", "-t", SERVICE, "-p", "60"]);
+        let told = lab.netrig(0, &["reload"]).0;
+        assert!(told.contains("persistence is now 120 s"), "{told}");
+
         // A restart knows it, and what was said.
         running.kill();
         drop(running);
@@ -124,8 +128,6 @@ fn a_clients_connections_go_to_one_backend() {
 
         lab.netrig(0, &["-E", "-t", SERVICE, "-p", "0"]);
         assert_eq!(backends_of(lab, OWN, 4, &mut held).len(), 2);
-        let told = lab.netrig(0, &["reload"]).0;
-        assert!(told.contains("persistence is now 120 s"), "{told}");
         held.iter_mut().for_each(|stream| exchange(stream, 1000).unwrap());
     });
 }
