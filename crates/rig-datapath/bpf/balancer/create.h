@@ -319,6 +319,8 @@ OF_PACKET(int, publish, (struct xdp_md *ctx, __u64 hash, __u32 slot, __u32 tick)
 	if (counters)
 		counters->connections++;
 	TRACE(created, 1);
+	if (!TRACING && s->persistence)
+		keep_template(slot, tick, 1);
 	return slot;
 }
 
@@ -345,10 +347,7 @@ static always_inline int create_connection(struct xdp_md *ctx, struct packet *p,
 		reason = insert_outward(slot);
 	if (reason)
 		return abandon(slot, tick, reason);
-	slot = publish(p, ctx, hash, slot, tick);
-	if (!TRACING && slot > 0 && s && s->persistence)
-		keep_template(slot, tick, 1);
-	return slot;
+	return publish(p, ctx, hash, slot, tick);
 }
 
 #endif
