@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use super::message::{
     BackendEntry, BackendHealth, BackendHealthState, BgpStatus, CountByReason, Counters, DefaultTimeouts, DeviceStatus,
     ForwardingMethod, Hop, NextHop, NextHopState, PeerState, Protocol, Rates, ReasonCount, RefusedPackets,
-    ServiceEntry, ServiceHealth, ServiceKey, ServiceLimits, Status, SyncPeer, SyncStatus, TableStatus,
+    ServiceEntry, ServiceHealth, ServiceKey, ServiceLimits, ServicePersistence, Status, SyncPeer, SyncStatus,
+    TableStatus,
 };
 
 fn parsed(address: &str) -> SocketAddr {
@@ -72,10 +73,12 @@ pub fn status() -> Status {
         address: parsed(address),
         weight,
         limit: (weight > 1).then_some(50_000),
+        lower_limit: None,
         leaving: false,
         drain_ms: None,
         active,
         inactive: 17,
+        persistent: 0,
         counters,
         total: Counters { connections: 2_000_000, ..counters },
         rates,
@@ -131,6 +134,7 @@ pub fn status() -> Status {
         unanswered: 0,
         limits: ServiceLimits::default(),
         unlimited: 0,
+        persistence: ServicePersistence::default(),
         open: true,
         lacks: None,
         counters: Counters::default(),
@@ -163,6 +167,7 @@ pub fn status() -> Status {
             ..ServiceLimits::default()
         },
         unlimited: 17,
+        persistence: ServicePersistence::default(),
         open: true,
         lacks: None,
         counters,

@@ -48,10 +48,10 @@ The options of ipvsadm and of DPVS; docs/IPVSADM.md has all of them:
   -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS] [--limit CONNECTIONS]
                 [--expire never|removed|quiescent] [--sloppy-tcp on|off]
                 [--reuse reschedule|keep] [-j auto|always|off]  add, change it
-                [--source-limit N] [--source-rate N] [--new-rate N]: see docs
+                [-p [SECONDS]] [-M MASK] [--source-limit N] [--new-rate N]
   -D SERVICE                                              remove it
   -a|-e SERVICE -r SERVER[:PORT] [-b|-m|-g|-i] [-w WEIGHT] [-x CONNECTIONS]
-                       add, change a server; -e also --drain SPAN: see docs
+        [-y CONNECTIONS]  add, change a server; -e also --drain SPAN: see docs
   -d SERVICE -r SERVER[:PORT]                             remove it
   -P|-Q SERVICE -z ADDRESS [-F DEVICE]           add, remove a local address
   -G [SERVICE] [--json]                          list them
@@ -65,7 +65,7 @@ The options of ipvsadm and of DPVS; docs/IPVSADM.md has all of them:
   -C                                             remove all services
 SERVICE is -t or -u (TCP, UDP) and ADDRESS:PORT, IPv6 in brackets. -b FullNAT,
 -m NAT, -g direct routing, -i IP-in-IP tunnel. SCHEDULER is rr, wrr, lc, wlc
-(default), sh or mh. Any of them with --name NAME, or $NETRIG_LB.";
+(default), sed, nq, sh or mh. Any of them with --name NAME, or $NETRIG_LB.";
 
 /// What else may stand in the place of options.
 const COMMANDS: &str = "\
@@ -179,6 +179,7 @@ fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {
         ListingKind::Thresholds => listing::services(&status, listing, Style::Thresholds, names()),
         ListingKind::NextHops => listing::services(&status, listing, Style::NextHops, names()),
         ListingKind::Health => listing::services(&status, listing, Style::Health, names()),
+        ListingKind::PersistentConnections => listing::services(&status, listing, Style::Persistent, names()),
         ListingKind::Connections(_) => String::new(),
     };
     streams::print(&text)

@@ -3,8 +3,9 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use ipnet::Ipv4Net;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -33,6 +34,7 @@ pub enum ListingKind {
     Thresholds,
     NextHops,
     Health,
+    PersistentConnections,
     Timeout,
     Connections(Filter),
 }
@@ -44,6 +46,7 @@ pub enum Style {
     Stats,
     Rate,
     Thresholds,
+    Persistent,
     /// Neither ipvsadm nor DPVS has these.
     NextHops,
     Health,
@@ -67,6 +70,9 @@ fn title(style: Style) -> String {
         Style::Rate => format!("{:>8} {:>8} {:>8} {:>8} {:>8}", "CPS", "InPPS", "OutPPS", "InBPS", "OutBPS"),
         Style::Thresholds => {
             format!("{:<10} {:<10} {:<10} {:<10}", "Uthreshold", "Lthreshold", "ActiveConn", "InActConn")
+        }
+        Style::Persistent => {
+            format!("{:<9} {:<11} {:<10} {:<10}", "Weight", "PersistConn", "ActiveConn", "InActConn")
         }
         Style::NextHops => format!("{:<11} {:<11} NextHop", "State", "For"),
         Style::Health => format!("{:<11} {:<11} {:<7} {:<9} Reason", "State", "For", "Weight", "Took"),
@@ -121,14 +127,14 @@ fn cut(name: String, address: SocketAddr, width: usize) -> String {
 fn service_row(text: &mut String, style: Style, service: &ServiceEntry, name: &str, exact: bool) {
     match style {
         Style::Rules => {
-            *text += &format!("{name} {}{}", service.scheduler, flags(service));
+            *text += &format!("{name} {}{}{}", service.scheduler, persistence(service), flags(service));
             if let Some(timeout) = service.timeout {
                 *text += &format!(" conn-timeout {timeout}");
             }
         }
         Style::Stats => *text += &format!("{name:<33}{}", counters(&service.counters, exact)),
         Style::Rate => *text += &format!("{name:<33}{}", rates(&service.rates, exact)),
-        Style::Thresholds | Style::NextHops => *text += &format!("{name} {}", service.scheduler),
+        Style::Thresholds | Style::Persistent | Style::NextHops => *text += &format!("{name} {}", service.scheduler),
         Style::Health => *text += &format!("{name} {}", service_health(service)),
     }
     text.push('\n');
@@ -147,9 +153,12 @@ fn backend_row(
         Style::Rules => format!(" {:<7} {weight:<6} {active:<10} {inactive:<10}", forward_name(forward)),
         Style::Stats => counters(&backend.counters, exact),
         Style::Rate => rates(&backend.rates, exact),
-        // There is no lower threshold: a backend gets connections again as soon as it has one less than the upper.
         Style::Thresholds => {
-            format!(" {:<10} {:<10} {active:<10} {inactive:<10}", backend.limit.unwrap_or(0), 0)
+            let (upper, lower) = (backend.limit.unwrap_or(0), backend.lower_limit.unwrap_or(0));
+            format!(" {upper:<10} {lower:<10} {active:<10} {inactive:<10}")
+        }
+        Style::Persistent => {
+            format!(" {weight:<9} {:<11} {active:<10} {inactive:<10}", backend.persistent)
         }
         Style::NextHops => match &backend.next_hop {
             None => format!(" {:<11} {:<11} -", "unknown", "-"),
@@ -161,6 +170,24 @@ fn backend_row(
         },
     };
     *text += &format!("  -> {name:<28}{columns}\n");
+}
+
+/// ipvsadm's `-M` of a service's persistence, where a source is more than an address.
+pub fn mask(service: &ServiceEntry) -> Option<String> {
+    match (service.key.address.is_ipv6(), service.persistence.prefix4, service.persistence.prefix6) {
+        (true, _, Some(bits)) if bits != 128 => Some(bits.to_string()),
+        (false, Some(bits), _) if bits != 32 => {
+            Ipv4Net::new(Ipv4Addr::UNSPECIFIED, bits.try_into().ok()?).ok().map(|net| net.netmask().to_string())
+        }
+        _ => None,
+    }
+}
+
+fn persistence(service: &ServiceEntry) -> String {
+    let Some(seconds) = service.persistence.timeout else { return String::new() };
+    let mask = mask(service).map(|mask| format!(" mask {mask}")).unwrap_or_default();
+    let group = service.persistence.group.map(|group| format!(" group {group}")).unwrap_or_default();
+    format!(" persistent {seconds}{mask}{group}")
 }
 
 /// As DPVS has them behind the scheduler, and how backends are told of clients' addresses.

@@ -166,7 +166,7 @@ pub enum RuleChange {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServiceOptions {
-    /// By ipvsadm's names: `rr`, `wrr`, `lc`, `wlc`, `sh`, `mh`.
+    /// By ipvsadm's names: `rr`, `wrr`, `lc`, `wlc`, `sed`, `nq`, `sh`, `mh`.
     pub scheduler: Option<String>,
     /// Of established connections (TCP) or of those answered (UDP), seconds.
     pub timeout: Option<u32>,
@@ -188,6 +188,22 @@ pub struct ServiceOptions {
     /// Those that change; 0 for none.
     #[serde(default)]
     pub limits: ServiceLimits,
+    /// What changes; a time of 0 takes it away.
+    #[serde(default)]
+    pub persistence: ServicePersistence,
+}
+
+/// Whether new connections of a source go where its last one went.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct ServicePersistence {
+    /// For so many seconds after its last connection has been forgotten; `null`: not at all.
+    pub timeout: Option<u32>,
+    /// How many bits of an address are the source: of IPv4, and of IPv6; `null`: all.
+    pub prefix4: Option<u32>,
+    pub prefix6: Option<u32>,
+    /// Services with the same number remember sources together; `null`: by itself.
+    pub group: Option<u32>,
 }
 
 /// How many connections each source of a service has, how fast each begins new ones, and all together. `null`: no limit, or as by default.
@@ -214,6 +230,9 @@ pub struct BackendOptions {
     pub weight: Option<u32>,
     /// Connections at which it gets no more; 0: no limit.
     pub limit: Option<u32>,
+    /// Connections below which one that has reached its limit gets some again; 0: its limit.
+    #[serde(default)]
+    pub lower_limit: Option<u32>,
     /// It gets no new ones, and those that are left after so many milliseconds end.
     #[serde(default)]
     pub drain_ms: Option<u64>,
@@ -434,6 +453,8 @@ pub struct ServiceEntry {
     /// Connections that have begun without their source's limits, as all counters of sources were in use ([room] sources).
     #[serde(default)]
     pub unlimited: u64,
+    #[serde(default)]
+    pub persistence: ServicePersistence,
     /// False for one that was removed and still has connections.
     pub open: bool,
     /// What it has to be given to be in force, e.g. `a local address`; until then its packets are not balanced.
@@ -514,6 +535,9 @@ pub struct BackendEntry {
     pub weight: u32,
     /// Connections at which it gets no more.
     pub limit: Option<u32>,
+    /// Connections below which one that has reached its limit gets some again, where that is not the limit itself.
+    #[serde(default)]
+    pub lower_limit: Option<u32>,
     /// True for one that was removed and still has connections.
     pub leaving: bool,
     /// Until those of its connections that are left are ended, milliseconds, where it drains with a deadline.
@@ -523,6 +547,9 @@ pub struct BackendEntry {
     pub active: u32,
     /// All others.
     pub inactive: u32,
+    /// Sources that are kept at it by its service's persistence.
+    #[serde(default)]
+    pub persistent: u32,
     pub counters: Counters,
     /// As the service's.
     pub total: Counters,

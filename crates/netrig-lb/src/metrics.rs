@@ -196,7 +196,12 @@ fn of_service(text: &mut Exposition, balancer: &str, service: &ServiceEntry) {
     }
     counters(text, OF_SERVICE, &labels, &service.total);
     for backend in &service.backends {
-        of_backend(text, [balancer, protocol, address, ("backend", &backend.address.to_string())], backend);
+        let labels = [balancer, protocol, address, ("backend", &backend.address.to_string())];
+        of_backend(text, labels, backend);
+        if service.persistence.timeout.is_some() {
+            let help = "Sources that the service's persistence keeps at the backend.";
+            text.add("gauge", "lb_backend_persistent_sources", "", help, &labels, backend.persistent.into());
+        }
     }
 }
 

@@ -168,6 +168,11 @@ fn service_rows(service: &ServiceEntry, width: usize) -> String {
     if !limits.is_empty() {
         text += &wrapped(&limits.join(", "), "  limits: ", "    ", width);
     }
+    if service.persistence.timeout.is_some() {
+        let sources: u64 = service.backends.iter().map(|backend| u64::from(backend.persistent)).sum();
+        let time = service.persistence.text(service.key.address.is_ipv6());
+        text += &format!("  persistence: {time}; {}\n", counted(sources, "source", "sources"));
+    }
     if service.unlimited > 0 {
         let unlimited = service.unlimited;
         let value =

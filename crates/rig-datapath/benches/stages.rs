@@ -74,7 +74,7 @@ fn main() {
         [10_u8, 11, 12, 13]
             .into_iter()
             .flat_map(of)
-            .map(|address| Backend { address, weight: 1, limit: None })
+            .map(|address| Backend { address, weight: 1, limit: None, lower_limit: None })
             .collect()
     };
     let service = |address: &str, scheduler, backends| Service {
@@ -92,6 +92,7 @@ fn main() {
         client_address: ClientAddress::Off,
         access: AccessLists::default(),
         limits: Limits::default(),
+        persistence: None,
     };
     let services = vec![
         service("10.0.0.200:80", Scheduler::RoundRobin, backends(4)),

@@ -109,6 +109,8 @@ pub enum ConfigError {
         "service {service}: the SYN proxy is for TCP that is forwarded by full-nat or nat: it translates what backends answer"
     )]
     SynProxy { service: SocketAddr },
+    #[error("service {service}: backend {backend} has a lower limit without one that is at least as high")]
+    LowerLimit { service: SocketAddr, backend: SocketAddr },
     #[error("service {service}: {what}")]
     Limits { service: SocketAddr, what: &'static str },
     #[error(

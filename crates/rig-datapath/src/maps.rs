@@ -94,6 +94,13 @@ impl Map {
         keys.filter_map(|key| self.get(&key).ok().flatten().map(|value| (key, value))).collect()
     }
 
+    /// The same of a hash that may be large, 4096 with each call.
+    pub(crate) fn all_of_hash<K: FromBytes, V: FromBytes>(&self) -> Result<Vec<(K, V)>, Error> {
+        let batch = self.handle.lookup_batch(4096.min(self.entries()), MapFlags::ANY, MapFlags::ANY);
+        let all = batch.map_err(self.failed("read"))?;
+        Ok(all.map(|(key, value)| (self.decode(&key), self.decode(&value))).collect())
+    }
+
     /// The element of an array, which is always there.
     pub(crate) fn at<V: FromBytes>(&self, index: u32) -> Result<V, Error> {
         self.get(&index)?.ok_or_else(|| Error::Missing { kind: "element in map", name: self.name.to_owned() })

@@ -33,6 +33,7 @@ const SMALL: Sizes = Sizes {
     list_entries: 1,
     prefixes: 1,
     sources: 2,
+    templates: 1,
     ports: PortShare::WHOLE,
 };
 

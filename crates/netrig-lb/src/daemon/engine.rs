@@ -87,6 +87,7 @@ pub(super) struct LastErrors {
     checking: LastError,
     keeping: LastError,
     syn_proxy: LastError,
+    persistence: LastError,
     sync: LastError,
     bgp: LastError,
 }
@@ -412,6 +413,7 @@ impl Engine {
         said.iter().for_each(|line| info!("{line}"));
         let trouble = trouble.map(|why| format!("cannot tend the SYN proxy: {why}"));
         self.troubles.syn_proxy.now(trouble).into_iter().for_each(|line| warn!("{line}"));
+        self.forget_sources();
         self.follow_sync();
         self.follow_bgp();
         let trouble = self.bgp_trouble();
@@ -419,6 +421,18 @@ impl Engine {
         let snapshot = Snapshot::take(&self.balancer).map(|snapshot| self.counts.sample(snapshot));
         let trouble = snapshot.err().map(|error| format!("cannot read counters: {}", in_words(&error.into())));
         self.troubles.counting.now(trouble).into_iter().for_each(|line| warn!("{line}"));
+    }
+
+    /// Makes room for other sources of services with persistence, each 10 s.
+    fn forget_sources(&mut self) {
+        let has_some = self.rules.services.iter().any(|service| service.persistence.timeout.is_some());
+        if !has_some || self.begun.elapsed().as_secs() % 10 != 0 {
+            return;
+        }
+        let trouble = self.balancer.forget_sources_that_are_over().err();
+        let trouble =
+            trouble.map(|error| format!("sources whose persistence is over stay: {}", in_words(&error.into())));
+        self.troubles.persistence.now(trouble).into_iter().for_each(|line| warn!("{line}"));
     }
 
     /// All that a file would say of what is in force.

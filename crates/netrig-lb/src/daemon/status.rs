@@ -15,7 +15,7 @@ use super::counts::{Figures, Snapshot, View, key_of};
 use super::engine::{Engine, refusal};
 use crate::message::{
     BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, ForwardingMethod, Hop, NextHop, NextHopState, Protocol,
-    RefusedPackets, Reply, ServiceEntry, ServiceKey, ServiceLimits, Status, TableStatus,
+    RefusedPackets, Reply, ServiceEntry, ServiceKey, ServiceLimits, ServicePersistence, Status, TableStatus,
 };
 use crate::settings::{
     Service, client_address_name, expire_name, protocol, reuse_name, scheduler_name, syn_proxy_name,
@@ -69,6 +69,17 @@ impl Engine {
             let busy = |backend: &&BackendStatus| backend.active + backend.inactive > 0;
             if status.backends.iter().any(|backend| busy(&backend)) {
                 services.push(leaving(status, &view));
+            }
+        }
+        if services.iter().any(|service| service.persistence.timeout.is_some()) {
+            let mut kept: HashMap<(ServiceKey, SocketAddr), u32> = HashMap::new();
+            for source in self.balancer.persistent_sources()? {
+                *kept.entry((key(source.protocol, source.service), source.backend)).or_default() += 1;
+            }
+            for service in services.iter_mut().filter(|service| service.open) {
+                for backend in &mut service.backends {
+                    backend.persistent = kept.get(&(service.key, backend.address)).copied().unwrap_or(0);
+                }
             }
         }
         let next_hops = self.balancer.next_hops();
@@ -212,10 +223,12 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
             address: backend.address,
             weight: backend.effective_weight(),
             limit: backend.limit.map(Into::into),
+            lower_limit: backend.lower_limit.map(Into::into),
             leaving: false,
             drain_ms: None,
             active: status.map_or(0, |status| status.active),
             inactive: status.map_or(0, |status| status.inactive),
+            persistent: 0,
             counters,
             total,
             rates,
@@ -248,6 +261,7 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
         unanswered: alive.map_or(0, |alive| alive.unanswered),
         limits: service.limits,
         unlimited: alive.map_or(0, |alive| alive.unlimited),
+        persistence: service.persistence,
         open: true,
         lacks: service.lacks().map(str::to_owned),
         counters,
@@ -287,6 +301,7 @@ fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
         unanswered: status.unanswered,
         limits: ServiceLimits::default(),
         unlimited: status.unlimited,
+        persistence: ServicePersistence::default(),
         open: false,
         lacks: None,
         counters,
@@ -309,10 +324,12 @@ fn leaving_backend(
         address: backend.address,
         weight: 0,
         limit: backend.limit.map(Into::into),
+        lower_limit: None,
         leaving: true,
         drain_ms: None,
         active: backend.active,
         inactive: backend.inactive,
+        persistent: 0,
         counters,
         total,
         rates,

@@ -196,9 +196,10 @@ fn steps(traced: &Traced) -> Vec<String> {
         }
         if let Some(backend) = begun.backend {
             let by = begun.scheduler.map_or_else(String::new, |scheduler| format!("{} ", scheduler_name(scheduler)));
-            steps.push(match begun.stays {
-                true => format!("reuse = \"keep\": backend {backend} again"),
-                false => format!("{by}chooses backend {backend}"),
+            steps.push(match (begun.kept, begun.stays) {
+                (true, _) => format!("persistence: backend {backend}, where the source's last connection went"),
+                (_, true) => format!("reuse = \"keep\": backend {backend} again"),
+                _ => format!("{by}chooses backend {backend}"),
             });
         }
         if let Some(local) = begun.local {
@@ -260,6 +261,7 @@ mod tests {
                 scheduler: Some(Scheduler::RoundRobin),
                 backend: Some(backend),
                 stays,
+                kept: false,
                 local: None,
                 complete: true,
             }),

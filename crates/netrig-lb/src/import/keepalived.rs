@@ -15,7 +15,7 @@ use super::tree::Block;
 use crate::health::check::{BackendCheck, Beginning, Check, OnFailure};
 use crate::ipvs::Forwarding;
 use crate::ipvsadm::MAX_TIMEOUT;
-use crate::message::{ForwardingMethod, Protocol, ServiceKey};
+use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServicePersistence};
 use crate::settings::{Backend, Completeness, Rules, SCHEDULERS, Service, ServiceText, Settings, SynProxy, protocol};
 
 /// Services in all.
@@ -161,7 +161,7 @@ fn protocol_of(block: &Block, imported: &mut Imported) -> Option<Protocol> {
 }
 
 fn listens(block: &Block, groups: &Groups<'_>, imported: &mut Imported) -> Vec<SocketAddr> {
-    let mark = "no services by firewall marks: name addresses and ports";
+    let mark = "no services by firewall marks: name addresses and ports, in one persistence_group if it persists";
     match (block.word(1), block.word(2)) {
         (Some("fwmark"), _) => {
             imported.note(&block.place, format_args!("{}: {mark}", block.words.join(" ")));
@@ -292,9 +292,13 @@ fn service(
                 }
                 _ => imported.note(place, format_args!("establish_timeout {value}: timeouts are 1 s to 30 days")),
             },
-            "persistence_timeout" | "persistence_granularity" | "persistence_engine" => {
-                let instead = "no client persistence; the scheduler sh keeps a client's connections together";
-                imported.note(place, format_args!("{}: {instead}", line.words.join(" ")));
+            "persistence_timeout" | "persistence_granularity" => {
+                if let Err(why) = persistence(line, key.address.is_ipv6(), &mut reading.service.persistence) {
+                    imported.note(place, format_args!("{}: {why}", line.words.join(" ")));
+                }
+            }
+            "persistence_engine" => {
+                imported.note(place, format_args!("{}: persistence is by the client's address", line.words.join(" ")));
             }
             "quorum_up" | "quorum_down" | "omega" | "smtp_alert" | "ha_suspend" => {
                 imported.note(place, format_args!("{}: not there; watch the log or metrics", line.name()));
@@ -302,6 +306,10 @@ fn service(
             _ if reading.defaults.take(line, imported) => {}
             other => imported.note(place, format_args!("{other}: has no equal")),
         }
+    }
+    // A mask alone says nothing.
+    if reading.service.persistence.timeout.is_none() {
+        reading.service.persistence = ServicePersistence::default();
     }
     let translates = matches!(reading.service.forward, Some(ForwardingMethod::FullNat | ForwardingMethod::Nat));
     if reading.service.syn_proxy_said.is_some() && !translates {
@@ -324,6 +332,28 @@ fn service(
         }
     }
     Some(reading)
+}
+
+/// keepalived's time in seconds, 360 where none is said (keepalived.conf(5)), and its mask, which is a length with IPv6.
+fn persistence(line: &Block, is_ipv6: bool, said: &mut ServicePersistence) -> Result<(), &'static str> {
+    let value = line.word(1);
+    if line.name() == "persistence_timeout" {
+        let seconds = value.map_or(Some(360), |value| value.parse().ok());
+        let seconds = seconds.filter(|seconds| (1..=MAX_TIMEOUT).contains(seconds));
+        said.timeout = Some(seconds.ok_or("persistence is for 1 s to 30 days")?);
+        return Ok(());
+    }
+    let value = value.unwrap_or_default();
+    let bits = match is_ipv6 {
+        true => value.parse().ok().filter(|bits| (1..=128).contains(bits)),
+        false => {
+            let mask = value.parse().ok().and_then(|mask| ipnet::ipv4_mask_to_prefix(mask).ok());
+            mask.filter(|bits| *bits > 0).map(u32::from)
+        }
+    };
+    let bits = Some(bits.ok_or("not a mask of ones, then zeros: sources are prefixes")?);
+    *(if is_ipv6 { &mut said.prefix6 } else { &mut said.prefix4 }) = bits;
+    Ok(())
 }
 
 fn with_port(words: &[String], port: u16) -> Vec<String> {
@@ -357,8 +387,7 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
                 _ => imported.note(&line.place, format_args!("weight {value}: weights are 0 to {MAX_WEIGHT}")),
             },
             "uthreshold" => backend.limit = number(line, imported).and_then(NonZeroU32::new),
-            "lthreshold" if value == "0" => {}
-            "lthreshold" => imported.note(&line.place, "lthreshold: below uthreshold a backend gets connections again"),
+            "lthreshold" => backend.lower_limit = number(line, imported).and_then(NonZeroU32::new),
             "inhibit_on_failure" => inhibits = true,
             "lvs_method" => imported.note(&line.place, "lvs_method of a real server: a service forwards in one way"),
             "notify_up" | "notify_down" => {
@@ -376,6 +405,10 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
     }
     for line in block.within.iter().filter(|line| !line.within.is_empty() && !CHECKS.contains(&line.name())) {
         imported.note(&line.place, format_args!("{} of a real server: has no equal", line.name()));
+    }
+    if backend.lower_limit.is_some_and(|lower| backend.limit.is_none_or(|limit| lower > limit)) {
+        imported.note(&block.place, "lthreshold: is above uthreshold, and left out");
+        backend.lower_limit = None;
     }
     backend.check = match first.and_then(|said| checks::read(said, &defaults, imported)) {
         None => BackendCheck::Off,

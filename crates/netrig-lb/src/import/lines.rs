@@ -8,11 +8,8 @@ use crate::names::NameResolution;
 use crate::settings::SCHEDULERS;
 
 /// Options of ipvsadm that the balancer does not have: how many words each takes at most, and what to say.
-const OTHERS: [(&str, &[&str], bool, &str); 7] = [
-    ("-p", &["--persistent"], true, "no client persistence; the scheduler sh keeps a client's connections together"),
-    ("-M", &["--netmask"], true, "no persistence by networks"),
+const OTHERS: [(&str, &[&str], bool, &str); 4] = [
     ("-o", &["--ops"], false, "no one-packet scheduling"),
-    ("-y", &["--l-threshold"], true, "no lower thresholds; below the upper one a backend gets connections again"),
     ("--pe", &[], true, "no persistence engines"),
     ("--tun-port", &[], true, "no port of tunnels: they are IP in IP"),
     ("--tun-nocsum", &[], false, "no checksums of tunnels: they are IP in IP"),
@@ -21,7 +18,6 @@ const OTHERS: [(&str, &[&str], bool, &str); 7] = [
 /// What stands for a scheduler that the balancer does not have.
 pub(super) fn instead_of(scheduler: &str) -> (&'static str, &'static str) {
     match scheduler {
-        "sed" | "nq" => ("wlc", "wlc is nearest: fewest connections by weight"),
         "dh" | "lblc" | "lblcr" => ("mh", "there is no choice by destination; mh is consistent by client and port"),
         "fo" => {
             ("wrr", "there is no fail-over by weight: keep one backend, and add the others as sorry servers of a check")
@@ -41,7 +37,7 @@ pub(super) fn read(text: &str, forwarding: &Forwarding, resolution: NameResoluti
             continue;
         }
         if let Some(mark) = words.iter().find(|word| *word == "-f" || word.starts_with("--fwmark-service")) {
-            imported.note(place, format_args!("{mark}: no services by firewall marks; name addresses and ports"));
+            imported.note(place, format_args!("{mark}: no services by firewall marks; name addresses and ports, in one persistence_group if it persists"));
             continue;
         }
         leave_out_others(&mut words, place, &mut imported);
@@ -73,10 +69,7 @@ fn leave_out_others(words: &mut Vec<String>, place: LineNumber, imported: &mut I
         if let Some((_, _, takes, what)) = known {
             let value = left.next_if(|next| *takes && !next.starts_with('-') && !word.contains('='));
             let said = value.map_or(word.clone(), |value| format!("{word} {value}"));
-            // ipvsadm-save says `-y 0` of all that have an upper one.
-            if !matches!(said.as_str(), "-y 0") {
-                imported.note(place, format_args!("{said}: {what}"));
-            }
+            imported.note(place, format_args!("{said}: {what}"));
         } else if of_service && (name == "-b" || name == "--sched-flags") {
             let value = if word.contains('=') { None } else { left.next() };
             let flags = value.unwrap_or_else(|| word.clone());

@@ -193,12 +193,12 @@ impl<B: Balancer> Answers<B> {
             }
             command::NEW_SERVICE | command::SET_SERVICE => {
                 let service = family::service(attributes)?;
-                let family::WantedService { scheduler } = family::wanted_service(attributes)?;
+                let family::WantedService { scheduler, persistence } = family::wanted_service(attributes)?;
                 if scheduler == "mh" && !family::says_port_of_maglev(attributes) {
                     let what = "mh is by the client's address and port, as in IPVS with mh-port";
                     info!("service {}: {what}", ServiceText(service));
                 }
-                let options = ServiceOptions { scheduler: Some(scheduler), ..ServiceOptions::default() };
+                let options = ServiceOptions { scheduler: Some(scheduler), persistence, ..ServiceOptions::default() };
                 match number {
                     command::NEW_SERVICE => RuleChange::AddService { service, options },
                     _ => RuleChange::EditService { service, options },
@@ -213,6 +213,7 @@ impl<B: Balancer> Answers<B> {
                     forward: Some(wanted.forward),
                     weight: Some(wanted.weight),
                     limit: Some(wanted.limit),
+                    lower_limit: Some(wanted.lower_limit),
                     local: self.forwarding.local_for(backend.ip()),
                     drain_ms: None,
                 };

@@ -7,7 +7,10 @@ use libc::{AF_INET, AF_INET6, EAFNOSUPPORT, EINVAL, ENOENT, EPROTONOSUPPORT, ERA
 use rig_datapath::balancer::MAX_WEIGHT;
 
 use super::netlink::{Attributes, Message, Writer};
-use crate::message::{BackendEntry, Counters, ForwardingMethod, Protocol, Rates, ServiceEntry, ServiceKey, Status};
+use crate::ipvsadm::MAX_TIMEOUT;
+use crate::message::{
+    BackendEntry, Counters, ForwardingMethod, Protocol, Rates, ServiceEntry, ServiceKey, ServicePersistence, Status,
+};
 use crate::settings::SCHEDULERS;
 
 pub(super) const NAME: &str = "IPVS";
@@ -122,6 +125,8 @@ impl Forwarding {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WantedService {
     pub(super) scheduler: String,
+    /// A time of 0 where there is to be none.
+    pub(super) persistence: ServicePersistence,
 }
 
 /// A destination as a program adds or changes it.
@@ -130,6 +135,7 @@ pub(super) struct WantedDestination {
     pub(super) forward: ForwardingMethod,
     pub(super) weight: u32,
     pub(super) limit: u32,
+    pub(super) lower_limit: u32,
 }
 
 fn address(family: u16, bytes: [u8; 16]) -> Result<IpAddr, Errno> {
@@ -165,7 +171,9 @@ pub(super) fn service(request: Attributes<'_>) -> Result<ServiceKey, Errno> {
     if let Some(mark) = said.u32(SVC_FWMARK).filter(|mark| *mark != 0) {
         return Err(because(
             EINVAL,
-            format!("firewall mark {mark}: the balancer has no services by marks; name addresses and ports"),
+            format!(
+                "firewall mark {mark}: packets have no marks yet where the balancer takes them: name addresses and ports, and have them in one persistence_group"
+            ),
         ));
     }
     let (protocol, bytes) = (said.u16(SVC_PROTOCOL).ok_or(EINVAL)?, said.array(SVC_ADDR).ok_or(EINVAL)?);
@@ -192,21 +200,18 @@ pub(super) fn wanted_service(request: Attributes<'_>) -> Result<WantedService, E
     let said = request.nested(SERVICE).ok_or(EINVAL)?;
     let scheduler = said.text(SVC_SCHED_NAME).ok_or(EINVAL)?;
     let flags: [u8; 8] = said.array(SVC_FLAGS).ok_or(EINVAL)?;
-    if said.u32(SVC_TIMEOUT).is_none() || said.u32(SVC_NETMASK).is_none() {
-        return Err(EINVAL.into());
-    }
+    let (timeout, mask) = (said.u32(SVC_TIMEOUT).ok_or(EINVAL)?, said.u32(SVC_NETMASK).ok_or(EINVAL)?);
     let half = |at: usize| u32::from_ne_bytes([flags[at], flags[at + 1], flags[at + 2], flags[at + 3]]);
     let flags = half(0) & half(4);
     if let Some(engine) = said.text(SVC_PE_NAME).filter(|name| !name.is_empty()) {
-        return Err(because(ENOENT, format!("persistence engine '{engine}': the balancer has no persistence")));
+        return Err(because(
+            ENOENT,
+            format!("persistence engine '{engine}': persistence is by the client's address alone"),
+        ));
     }
     if !SCHEDULERS.iter().any(|(known, _)| *known == scheduler) {
         let known = SCHEDULERS.map(|(name, _)| name).join(", ");
         return Err(because(ENOENT, format!("scheduler '{scheduler}': the balancer has {known}")));
-    }
-    if flags & PERSISTENT != 0 {
-        let instead = "the balancer has no client persistence; the scheduler sh keeps a client's connections together";
-        return Err(because(EINVAL, format!("persistence (-p, persistence_timeout): {instead}")));
     }
     if flags & ONE_PACKET != 0 {
         return Err(because(
@@ -217,7 +222,32 @@ pub(super) fn wanted_service(request: Attributes<'_>) -> Result<WantedService, E
     if scheduler == "sh" && flags & HASHES_PORT != 0 {
         return Err(because(EINVAL, "sh-port: sh is by the client's address here; mh is by its address and port"));
     }
-    Ok(WantedService { scheduler: scheduler.to_owned() })
+    let mut persistence = ServicePersistence { timeout: Some(0), ..ServicePersistence::default() };
+    if flags & PERSISTENT != 0 {
+        let is_ipv6 = said.u16(SVC_AF).map(i32::from) == Some(AF_INET6);
+        let prefix = persistent_prefix(mask, is_ipv6)?;
+        if !(1..=MAX_TIMEOUT).contains(&timeout) {
+            return Err(because(EINVAL, format!("persistence for {timeout} s: it is for 1 s to 30 days")));
+        }
+        persistence.timeout = Some(timeout);
+        *(if is_ipv6 { &mut persistence.prefix6 } else { &mut persistence.prefix4 }) = Some(prefix);
+    }
+    Ok(WantedService { scheduler: scheduler.to_owned(), persistence })
+}
+
+/// The bits of a source: of IPv6 that number is said, of IPv4 a mask.
+fn persistent_prefix(mask: u32, is_ipv6: bool) -> Result<u32, Errno> {
+    let bits = match is_ipv6 {
+        true => Some(mask),
+        false => ipnet::ipv4_mask_to_prefix(Ipv4Addr::from(mask.to_ne_bytes())).ok().map(u32::from),
+    };
+    let most = if is_ipv6 { 128 } else { 32 };
+    bits.filter(|bits| (1..=most).contains(bits)).ok_or_else(|| {
+        because(
+            EINVAL,
+            "the mask of persistence (-M, persistence_granularity) is not of ones, then zeros: sources are prefixes",
+        )
+    })
 }
 
 /// Which destination a request means.
@@ -273,13 +303,11 @@ pub(super) fn wanted_destination(
         return Err(because(ERANGE, format!("destination {address}: weights are 0 to {MAX_WEIGHT}")));
     }
     let (limit, lower) = (number(DEST_U_THRESH)?, number(DEST_L_THRESH)?);
-    if lower != 0 {
-        let why = format!(
-            "destination {address}: there are no lower thresholds; below the upper one it gets connections again"
-        );
-        return Err(because(EINVAL, why));
+    if lower > limit {
+        let why = format!("destination {address}: a lower threshold without an upper one that is at least as high");
+        return Err(because(ERANGE, why));
     }
-    Ok(WantedDestination { forward, weight, limit })
+    Ok(WantedDestination { forward, weight, limit, lower_limit: lower })
 }
 
 /// `false` where a program has another idea than the balancer of what a scheduler does.
@@ -352,13 +380,17 @@ pub(super) fn service_entry(to: &Message<'_>, flags: u16, entry: &ServiceEntry) 
         Protocol::Udp => IPPROTO_UDP,
     };
     // What `mh` does here is what IPVS's does by mh-port.
-    let says = HASHED | if entry.scheduler == "mh" { HASHES_PORT } else { 0 };
+    let says = HASHED
+        | if entry.scheduler == "mh" { HASHES_PORT } else { 0 }
+        | if entry.persistence.timeout.is_some() { PERSISTENT } else { 0 };
+    let bits = entry.persistence.prefix(address.is_ipv6());
+    let mask = if address.is_ipv6() { bits.into() } else { (u32::MAX << (32 - bits.clamp(1, 32))).to_be() };
     answer.nest(SERVICE, |to| {
         to.put_u16(SVC_AF, family_of(address.ip())).put_u16(SVC_PROTOCOL, protocol as u16);
         to.put(SVC_ADDR, &address_bytes(address.ip())).put_be16(SVC_PORT, address.port());
         to.put_text(SVC_SCHED_NAME, &entry.scheduler);
         to.put(SVC_FLAGS, &[says.to_ne_bytes(), u32::MAX.to_ne_bytes()].concat());
-        to.put_u32(SVC_TIMEOUT, 0).put_u32(SVC_NETMASK, if address.is_ipv4() { u32::MAX } else { 128 });
+        to.put_u32(SVC_TIMEOUT, entry.persistence.timeout.unwrap_or(0)).put_u32(SVC_NETMASK, mask);
         stats(to, SVC_STATS, SVC_STATS64, &entry.counters, &entry.rates);
     });
     answer.end()
@@ -379,10 +411,10 @@ pub(super) fn destination_entry(
     answer.nest(DEST, |to| {
         to.put(DEST_ADDR, &address_bytes(entry.address.ip())).put_be16(DEST_PORT, entry.address.port());
         to.put_u32(DEST_FWD_METHOD, method).put_u32(DEST_WEIGHT, entry.weight);
-        to.put_u32(DEST_U_THRESH, entry.limit.unwrap_or(0)).put_u32(DEST_L_THRESH, 0);
+        to.put_u32(DEST_U_THRESH, entry.limit.unwrap_or(0)).put_u32(DEST_L_THRESH, entry.lower_limit.unwrap_or(0));
         to.put_u32(DEST_ACTIVE_CONNS, entry.active)
             .put_u32(DEST_INACT_CONNS, entry.inactive)
-            .put_u32(DEST_PERSIST_CONNS, 0);
+            .put_u32(DEST_PERSIST_CONNS, entry.persistent);
         to.put_u16(DEST_ADDR_FAMILY, family_of(entry.address.ip())).put(DEST_TUN_TYPE, &[0]);
         stats(to, DEST_STATS, DEST_STATS64, &entry.counters, &entry.rates);
     });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::answers::backend_of;
-use crate::message::{BackendEntry, BackendOptions, RuleChange, ServiceKey, ServiceOptions, Status};
+use crate::message::{BackendEntry, BackendOptions, RuleChange, ServiceEntry, ServiceKey, ServiceOptions, Status};
 
 #[derive(Debug, Default)]
 pub(super) struct AppliedRules {
@@ -27,6 +27,7 @@ fn without_local(options: &BackendOptions) -> BackendOptions {
         forward: options.forward,
         weight: options.weight,
         limit: options.limit,
+        lower_limit: options.lower_limit,
         drain_ms: options.drain_ms,
         local: Vec::new(),
     }
@@ -107,9 +108,7 @@ impl AppliedRules {
                 (None, Some(options)) => {
                     edits.push(RuleChange::AddService { service: *key, options: options.clone() });
                 }
-                (Some(there), Some(options))
-                    if options.scheduler.as_ref().is_some_and(|scheduler| *scheduler != there.scheduler) =>
-                {
+                (Some(there), Some(options)) if is_another(there, options) => {
                     edits.push(RuleChange::EditService { service: *key, options: options.clone() });
                 }
                 _ => {}
@@ -129,7 +128,13 @@ impl AppliedRules {
     }
 }
 
+fn is_another(has: &ServiceEntry, options: &ServiceOptions) -> bool {
+    let wanted = has.persistence.changed(&options.persistence);
+    options.scheduler.as_ref().is_some_and(|scheduler| *scheduler != has.scheduler) || wanted != Ok(has.persistence)
+}
+
 fn differs(has: &BackendEntry, options: &BackendOptions) -> bool {
     options.weight.is_some_and(|weight| weight != has.weight)
         || options.limit.is_some_and(|limit| limit != has.limit.unwrap_or(0))
+        || options.lower_limit.is_some_and(|limit| limit != has.lower_limit.unwrap_or(0))
 }

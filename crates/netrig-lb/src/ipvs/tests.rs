@@ -36,9 +36,10 @@ struct Service {
     mark: Option<u32>,
     scheduler: &'static str,
     flags: u32,
+    mask: [u8; 4],
 }
 
-const SERVICE: Service = Service { protocol: 6, port: 80, mark: None, scheduler: "wrr", flags: 0 };
+const SERVICE: Service = Service { protocol: 6, port: 80, mark: None, scheduler: "wrr", flags: 0, mask: [255; 4] };
 
 impl Service {
     fn bytes(&self) -> Vec<u8> {
@@ -50,7 +51,7 @@ impl Service {
         within.extend(attribute(6, &[self.scheduler.as_bytes(), &[0]].concat()));
         within.extend(attribute(7, &[self.flags.to_ne_bytes(), u32::MAX.to_ne_bytes()].concat()));
         within.extend(attribute(8, &60_u32.to_ne_bytes()));
-        within.extend(attribute(9, &u32::MAX.to_ne_bytes()));
+        within.extend(attribute(9, &self.mask));
         attribute(1, &within)
     }
 }
@@ -134,9 +135,8 @@ fn each_request_ends_as_the_kernel_has_it() {
 #[test]
 fn what_the_balancer_does_not_have_is_refused() {
     let answers = balancer(false);
-    let refused: [(Service, i32); 8] = [
-        (Service { scheduler: "nq", ..SERVICE }, ENOENT),
-        (Service { flags: 1, ..SERVICE }, EINVAL),
+    let refused: [(Service, i32); 7] = [
+        (Service { scheduler: "dh", ..SERVICE }, ENOENT),
         (Service { flags: 4, ..SERVICE }, EINVAL),
         (Service { scheduler: "sh", flags: 0x10, ..SERVICE }, EINVAL),
         (Service { mark: Some(5), ..SERVICE }, EINVAL),
@@ -150,7 +150,8 @@ fn what_the_balancer_does_not_have_is_refused() {
     let service = SERVICE.bytes();
     assert_eq!(errno(&answers, command::NEW_SERVICE, std::slice::from_ref(&service)), 0);
     let refused = [
-        (Dest { lower: 5, upper: 9, ..DEST }, EINVAL),
+        (Dest { lower: 5, upper: 4, ..DEST }, ERANGE),
+        (Dest { lower: 5, ..DEST }, ERANGE),
         (Dest { weight: 70_000, ..DEST }, ERANGE),
         (Dest { method: 1, ..DEST }, EINVAL),
         (Dest { method: 2, tunnel: 1, ..DEST }, EINVAL),
@@ -163,18 +164,54 @@ fn what_the_balancer_does_not_have_is_refused() {
     assert_eq!(answers.balancer().0.lock().unwrap().services[0].backends, []);
 }
 
+/// Seconds and a mask in the order of the network, as ipvsadm and keepalived write them; a service that is set again without has none.
+#[test]
+fn persistence_is_taken_and_told_as_the_kernel_has_it() {
+    let answers = balancer(false);
+    let kept = Service { flags: 1, mask: [255, 255, 255, 0], ..SERVICE };
+    assert_eq!(errno(&answers, command::NEW_SERVICE, &[kept.bytes()]), 0);
+    assert_eq!(errno(&answers, command::NEW_DEST, &[kept.bytes(), DEST.bytes()]), 0);
+    let persistence = |answers: &Answers<OfRules>| {
+        let is = rules(answers).services[0].persistence;
+        (is.timeout, is.prefix4)
+    };
+    assert_eq!(persistence(&answers), (Some(60), Some(24)));
+    let told = |answers: &Answers<OfRules>| {
+        let one = answers_to(&request(ID, REQUEST, command::GET_SERVICE, &SERVICE.bytes()), answers);
+        let (_, attributes) = messages(&one[0]).next().unwrap().generic().unwrap();
+        let said = attributes.nested(1).unwrap();
+        let flags: [u8; 8] = said.array(7).unwrap();
+        (flags[0] & 1, said.u32(8).unwrap(), said.array::<4>(9).unwrap())
+    };
+    assert_eq!(told(&answers), (1, 60, [255, 255, 255, 0]));
+    let before = rules(&answers);
+    behind_its_back(&answers, RuleChange::Clear);
+    answers.put_again().unwrap();
+    assert_eq!(rules(&answers), before);
+    assert_eq!(errno(&answers, command::SET_SERVICE, &[SERVICE.bytes()]), 0);
+    assert_eq!(persistence(&answers), (None, None));
+    // What another has changed is set again.
+    *answers.balancer().0.lock().unwrap() = before;
+    answers.put_again().unwrap();
+    assert_eq!(persistence(&answers), (None, None));
+    for mask in [[255, 0, 255, 0], [0; 4]] {
+        assert_eq!(errno(&answers, command::SET_SERVICE, &[Service { mask, ..kept.clone() }.bytes()]), EINVAL);
+    }
+}
+
 #[test]
 fn masquerading_is_nat_or_full_nat_with_the_local_addresses() {
     for (local, forward, count) in [(false, ForwardingMethod::Nat, 0), (true, ForwardingMethod::FullNat, 2)] {
         let answers = balancer(local);
         assert_eq!(errno(&answers, command::NEW_SERVICE, &[SERVICE.bytes()]), 0);
-        let added = [SERVICE.bytes(), Dest { upper: 9, ..DEST }.bytes()];
+        let added = [SERVICE.bytes(), Dest { upper: 9, lower: 5, ..DEST }.bytes()];
         assert_eq!(errno(&answers, command::NEW_DEST, &added), 0);
         let rules = answers.balancer().0.lock().unwrap();
         let service = &rules.services[0];
         assert_eq!((service.forward, service.local.len(), service.lacks()), (Some(forward), count, None));
         let limit = service.backends[0].limit.map(u32::from);
-        assert_eq!((service.backends[0].weight, limit), (3, Some(9)));
+        let lower = service.backends[0].lower_limit.map(u32::from);
+        assert_eq!((service.backends[0].weight, limit, lower), (3, Some(9), Some(5)));
     }
     // Direct routing needs none, and gets none.
     let answers = balancer(true);

@@ -1,10 +1,10 @@
 //! What a command line asks for, with everything in it checked that can be checked without the balancer.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
-use rig_datapath::balancer::MAX_WEIGHT;
+use rig_datapath::balancer::{MAX_GROUP, MAX_WEIGHT};
 use rig_stats::units::Span;
 
 use super::UsageError;
@@ -13,9 +13,10 @@ use crate::instance::Name;
 use crate::listing::{Listing, ListingKind};
 use crate::message::{
     BackendOptions, Filter, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions,
+    ServicePersistence,
 };
 use crate::names::NameResolution;
-use crate::settings::{DPVS, EXPIRES, REUSES, SCHEDULERS, SYN_PROXIES};
+use crate::settings::{DEFAULT_PERSISTENCE, DPVS, EXPIRES, REUSES, SCHEDULERS, SYN_PROXIES};
 
 /// A whole command line.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,20 +114,58 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             Limits(4),
             Limits(5),
             Limits(6),
+            Persistent,
+            Netmask,
+            PersistenceGroup,
         ],
         Verb::DeleteService | Verb::Zero => &SERVICE,
-        Verb::AddServer => {
-            &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold]
-        }
-        Verb::EditServer => {
-            &[TcpService, UdpService, Server, Gateway, Tunnel, Masquerade, FullNat, Weight, UpperThreshold, Drain]
-        }
+        Verb::AddServer => &[
+            TcpService,
+            UdpService,
+            Server,
+            Gateway,
+            Tunnel,
+            Masquerade,
+            FullNat,
+            Weight,
+            UpperThreshold,
+            LowerThreshold,
+        ],
+        Verb::EditServer => &[
+            TcpService,
+            UdpService,
+            Server,
+            Gateway,
+            Tunnel,
+            Masquerade,
+            FullNat,
+            Weight,
+            UpperThreshold,
+            LowerThreshold,
+            Drain,
+        ],
         Verb::DeleteServer => &[TcpService, UdpService, Server],
         Verb::AddLocal | Verb::DeleteLocal => &[TcpService, UdpService, Local, Device],
         Verb::ListLocal => &[TcpService, UdpService, Json],
         Verb::List => &[
-            TcpService, UdpService, Numeric, Connection, Stats, Rate, Thresholds, NextHops, Health, Timeout, Exact,
-            Sort, NoSort, Json, Client, Backend, Most,
+            TcpService,
+            UdpService,
+            Numeric,
+            Connection,
+            Stats,
+            Rate,
+            Thresholds,
+            NextHops,
+            Health,
+            PersistentConn,
+            Timeout,
+            Exact,
+            Sort,
+            NoSort,
+            Json,
+            Client,
+            Backend,
+            Most,
         ],
         Verb::Save => &[Numeric],
         Verb::Clear | Verb::Set | Verb::Restore | Verb::Version | Verb::Help => &[],
@@ -150,7 +189,7 @@ impl ParsedArguments {
             Verb::EditService => {
                 let options = self.service_options()?;
                 if options == ServiceOptions::default() {
-                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW, -j WHEN, --source-limit CONNECTIONS, --source-rate N or --new-rate N"));
+                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW, -j WHEN, --source-limit CONNECTIONS, --source-rate N, --new-rate N, -p SECONDS or -M MASK"));
                 }
                 let service = self.service()?;
                 of_service(service, &options)?;
@@ -164,7 +203,7 @@ impl ParsedArguments {
             Verb::EditServer => {
                 let (service, backend, options) = self.server()?;
                 if options == BackendOptions::default() {
-                    return Err(self.changes_nothing("-w WEIGHT, -x CONNECTIONS or --drain SPAN"));
+                    return Err(self.changes_nothing("-w WEIGHT, -x CONNECTIONS, -y CONNECTIONS or --drain SPAN"));
                 }
                 if options.drain_ms.is_some() && options.weight.is_some() {
                     let next = "leave one out: -w ends a drain, and the weight is kept while it drains";
@@ -262,7 +301,13 @@ impl ParsedArguments {
     fn service_options(&self) -> Result<ServiceOptions, UsageError> {
         let scheduler = self.value(Key::Scheduler).map(str::to_owned);
         if let Some(unknown) = scheduler.as_ref().filter(|name| !SCHEDULERS.iter().any(|(known, _)| known == name)) {
-            let near = if unknown == "conhash" { " (mh and sh hash consistently, both)" } else { "" };
+            let near = match unknown.as_str() {
+                "conhash" => " (mh and sh hash consistently, both)",
+                "dh" | "lblc" | "lblcr" => {
+                    " (by its destination all of a service would go to one server: it has one address)"
+                }
+                _ => "",
+            };
             let error = format!("there is no scheduler '{unknown}'");
             let known = SCHEDULERS.map(|(name, _)| name).join(", ");
             return Err(UsageError::new(error, format!("choose one of {known}{near}")));
@@ -285,7 +330,42 @@ impl ParsedArguments {
             reuse,
             syn_proxy,
             limits,
+            persistence: self.persistence()?,
         })
+    }
+
+    /// ipvsadm's `-p [SECONDS]` and `-M MASK`, the mask of IPv6 being a length.
+    fn persistence(&self) -> Result<ServicePersistence, UsageError> {
+        let timeout = match self.value(Key::Persistent) {
+            Some(text) => Some(in_range("-p", text, 0, MAX_TIMEOUT)?),
+            None => self.has(Key::Persistent).then_some(DEFAULT_PERSISTENCE),
+        };
+        let group = self.number(Key::PersistenceGroup, "--persistence-group", 0, MAX_GROUP)?;
+        let mut persistence = ServicePersistence { timeout, group, ..ServicePersistence::default() };
+        if self.verb == Verb::AddService && timeout.is_none() && group.is_some_and(|group| group != 0) {
+            return Err(UsageError::new(
+                "--persistence-group without -p",
+                "add -p SECONDS: the group is of who persists",
+            ));
+        }
+        let Some(mask) = self.value(Key::Netmask) else { return Ok(persistence) };
+        if self.verb == Verb::AddService && timeout.is_none() {
+            return Err(UsageError::new(
+                "-M without -p",
+                "add -p SECONDS: the mask says which addresses are one source",
+            ));
+        }
+        if self.service()?.address.is_ipv6() {
+            persistence.prefix6 = Some(in_range("-M", mask, 1, 128)?);
+            return Ok(persistence);
+        }
+        let bits = match mask.parse::<Ipv4Addr>() {
+            Ok(mask) => ipnet::ipv4_mask_to_prefix(mask).ok().filter(|bits| *bits > 0).map(u32::from),
+            Err(_) => mask.parse().ok().filter(|bits| (1..=32).contains(bits)),
+        };
+        let next = "write a mask of ones, then zeros, 255.255.255.0, or its length, 1 to 32";
+        persistence.prefix4 = Some(bits.ok_or_else(|| UsageError::new(format!("-M does not take '{mask}'"), next))?);
+        Ok(persistence)
     }
 
     fn one_of(&self, key: Key, said: &str, known: &[&str]) -> Result<Option<&str>, UsageError> {
@@ -328,6 +408,7 @@ impl ParsedArguments {
             forward: way.map(|(.., forward)| forward),
             weight: self.number(Key::Weight, "-w", 0, MAX_WEIGHT)?,
             limit: self.number(Key::UpperThreshold, "-x", 0, u32::MAX)?,
+            lower_limit: self.number(Key::LowerThreshold, "-y", 0, u32::MAX)?,
             drain_ms: self.value(Key::Drain).map(drain_ms).transpose()?,
             local: Vec::new(),
         };
@@ -400,6 +481,7 @@ impl ParsedArguments {
             (Key::Thresholds, "--thresholds"),
             (Key::NextHops, "--next-hops"),
             (Key::Health, "--health"),
+            (Key::PersistentConn, "--persistent-conn"),
             (Key::Timeout, "--timeout"),
             (Key::Connection, "-c"),
         ];
@@ -417,6 +499,7 @@ impl ParsedArguments {
             Some(Key::Thresholds) => ListingKind::Thresholds,
             Some(Key::NextHops) => ListingKind::NextHops,
             Some(Key::Health) => ListingKind::Health,
+            Some(Key::PersistentConn) => ListingKind::PersistentConnections,
             Some(Key::Timeout) => ListingKind::Timeout,
             Some(_) => ListingKind::Connections(self.filter(service)?),
             None => ListingKind::Rules,

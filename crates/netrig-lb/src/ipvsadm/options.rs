@@ -39,6 +39,9 @@ pub enum Key {
     SynProxy,
     /// One of [`LIMITS`](crate::settings::LIMITS), by its place there.
     Limits(usize),
+    Persistent,
+    Netmask,
+    PersistenceGroup,
     Server,
     Gateway,
     Tunnel,
@@ -46,6 +49,7 @@ pub enum Key {
     FullNat,
     Weight,
     UpperThreshold,
+    LowerThreshold,
     Drain,
     Local,
     Device,
@@ -56,6 +60,7 @@ pub enum Key {
     Thresholds,
     NextHops,
     Health,
+    PersistentConn,
     Timeout,
     Exact,
     Sort,
@@ -73,14 +78,16 @@ enum Meaning {
     /// With a value or without.
     Value(Key),
     Flag(Key),
+    /// With a value where the next word is no option.
+    Optional(Key),
     /// Of the originals and not of netrig, for this reason.
     Refused(&'static str),
 }
 
-use Meaning::{Flag, Refused, Value, Verb as Does};
+use Meaning::{Flag, Optional, Refused, Value, Verb as Does};
 
-const NO_MARKS: &str = "a service is an address, a port and a protocol: add one for each with -t or -u";
-const NO_PERSISTENCE: &str = "there is no persistence: scheduler sh already sends a client's connections to one server, by its address, and --reuse keep those from one port";
+const NO_MARKS: &str = "packets have no marks yet where the balancer takes them: add a service for each address and port with -t or -u, all with one --persistence-group N";
+const NO_ENGINES: &str = "persistence is by the client's address (-p): there are no engines that look into packets";
 const NO_ACCESS_LISTS: &str = "there are no access lists, and packets come here before nftables sees them: have routers or the device drop them (ethtool -N)";
 const NO_SYNC: &str = "connections are shared between balancers by [sync] in the file: see docs/BALANCER.md";
 const NO_TUNNEL_KIND: &str = "tunnels are IP in IP only: leave it out";
@@ -122,6 +129,9 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("source-prefix6", None, Value(Key::Limits(4))),
     ("new-rate", None, Value(Key::Limits(5))),
     ("new-burst", None, Value(Key::Limits(6))),
+    ("persistent", Some('p'), Optional(Key::Persistent)),
+    ("netmask", Some('M'), Value(Key::Netmask)),
+    ("persistence-group", None, Value(Key::PersistenceGroup)),
     ("real-server", Some('r'), Value(Key::Server)),
     ("gatewaying", Some('g'), Flag(Key::Gateway)),
     ("ipip", Some('i'), Flag(Key::Tunnel)),
@@ -129,6 +139,7 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("fullnat", Some('b'), Flag(Key::FullNat)),
     ("weight", Some('w'), Value(Key::Weight)),
     ("u-threshold", Some('x'), Value(Key::UpperThreshold)),
+    ("l-threshold", Some('y'), Value(Key::LowerThreshold)),
     ("drain", None, Value(Key::Drain)),
     ("laddr", Some('z'), Value(Key::Local)),
     ("ifname", Some('F'), Value(Key::Device)),
@@ -139,6 +150,7 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("thresholds", None, Flag(Key::Thresholds)),
     ("next-hops", None, Flag(Key::NextHops)),
     ("health", None, Flag(Key::Health)),
+    ("persistent-conn", None, Flag(Key::PersistentConn)),
     ("timeout", None, Flag(Key::Timeout)),
     ("exact", Some('X'), Flag(Key::Exact)),
     ("sort", None, Flag(Key::Sort)),
@@ -153,18 +165,10 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("sctp-service", None, Refused("SCTP is not balanced: -t and -u are")),
     ("icmp-service", Some('q'), Refused("ICMP is not balanced but for errors about connections, which are")),
     ("match", Some('H'), Refused("there is no SNAT by match: services are chosen with -t and -u")),
-    ("persistent", Some('p'), Refused(NO_PERSISTENCE)),
-    ("netmask", Some('M'), Refused(NO_PERSISTENCE)),
-    ("pe", None, Refused(NO_PERSISTENCE)),
-    ("persistent-conn", None, Refused(NO_PERSISTENCE)),
+    ("pe", None, Refused(NO_ENGINES)),
     ("sched-flags", None, Refused(NO_SCHEDULER_FLAGS)),
     ("hash-target", Some('Y'), Refused(NO_SCHEDULER_FLAGS)),
     ("ops", Some('o'), Refused("a UDP client's packets stay with one server until they pause: see --set")),
-    (
-        "l-threshold",
-        Some('y'),
-        Refused("a server at its upper threshold (-x) gets connections again as soon as one ends"),
-    ),
     ("tun-type", None, Refused(NO_TUNNEL_KIND)),
     ("tun-port", None, Refused(NO_TUNNEL_KIND)),
     ("tun-nocsum", None, Refused(NO_TUNNEL_KIND)),
@@ -212,6 +216,7 @@ pub fn cut(arguments: &[String]) -> Result<Parts, UsageError> {
                 .find(|(long, ..)| *long == name)
                 .ok_or_else(|| UsageError::new(format!("there is no option {said}"), TRY_HELP))?;
             match (meaning, value) {
+                (Optional(_), None) => parts.take(*meaning, said, value_if_any(&mut rest))?,
                 (Value(_), None) => parts.take(*meaning, said.clone(), Some(next(&mut rest, &said)?))?,
                 (Does(_) | Flag(_), Some(value)) => {
                     let error = format!("{said} takes no value, but has '{value}'");
@@ -230,12 +235,23 @@ pub fn cut(arguments: &[String]) -> Result<Parts, UsageError> {
 
 const TRY_HELP: &str = "`netrig lb --help` lists the options";
 
+/// The next word, unless it is an option.
+fn value_if_any<'a>(rest: &mut (impl Iterator<Item = &'a String> + Clone)) -> Option<String> {
+    let value = rest.clone().next().filter(|word| !word.starts_with('-'))?;
+    rest.next();
+    Some(value.clone())
+}
+
 fn next<'a>(rest: &mut impl Iterator<Item = &'a String>, said: &str) -> Result<String, UsageError> {
     rest.next().cloned().ok_or_else(|| UsageError::new(format!("{said} needs a value"), "put it after the option"))
 }
 
 impl Parts {
-    fn take_bundle<'a>(&mut self, bundle: &str, rest: &mut impl Iterator<Item = &'a String>) -> Result<(), UsageError> {
+    fn take_bundle<'a>(
+        &mut self,
+        bundle: &str,
+        rest: &mut (impl Iterator<Item = &'a String> + Clone),
+    ) -> Result<(), UsageError> {
         let mut letters = bundle.chars();
         while let Some(letter) = letters.next() {
             let said = format!("-{letter}");
@@ -248,7 +264,10 @@ impl Parts {
                 return Err(UsageError::refused("-b, --sched-flags", NO_SCHEDULER_FLAGS));
             }
             match meaning {
-                Value(_) => {
+                Optional(_) if letters.as_str().is_empty() => {
+                    return self.take(*meaning, said, value_if_any(rest));
+                }
+                Value(_) | Optional(_) => {
                     let attached = letters.as_str();
                     let attached = attached.strip_prefix('=').unwrap_or(attached);
                     let value = if attached.is_empty() { next(rest, &said)? } else { attached.to_owned() };
@@ -278,7 +297,7 @@ impl Parts {
                     Ok(())
                 }
             },
-            Value(key) | Flag(key) => {
+            Value(key) | Flag(key) | Optional(key) => {
                 if self.keys.iter().any(|(before, ..)| *before == key) {
                     return Err(UsageError::new(format!("{said} is given twice"), "give it once"));
                 }

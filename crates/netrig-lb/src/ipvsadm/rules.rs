@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Command, Line, UsageError};
-use crate::listing::order;
+use crate::listing::{self, order};
 use crate::message::{ForwardingMethod, Protocol, RuleChange, ServiceEntry, Status};
 use crate::names::{NameResolution, Names};
 
@@ -45,6 +45,13 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
     for (key, value) in service.limits.said() {
         lines += &format!(" --{} {value}", key.replace('_', "-"));
     }
+    if let Some(seconds) = service.persistence.timeout {
+        lines +=
+            &format!(" -p {seconds}{}", listing::mask(service).map(|mask| format!(" -M {mask}")).unwrap_or_default());
+    }
+    if let Some(group) = service.persistence.group {
+        lines += &format!(" --persistence-group {group}");
+    }
     lines.push('\n');
     for local in &service.local {
         lines += &format!("-P {key} -z {local}\n");
@@ -60,6 +67,9 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
         lines += &format!("-a {key} -r {server} {forward} -w {}", backend.weight);
         if let Some(limit) = backend.limit {
             lines += &format!(" -x {limit}");
+        }
+        if let Some(lower) = backend.lower_limit {
+            lines += &format!(" -y {lower}");
         }
         lines.push('\n');
     }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::message::{
     BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions,
+    ServicePersistence,
 };
 
 fn parse(text: &str) -> Result<Line, UsageError> {
@@ -102,11 +103,12 @@ fn servers_are_added_changed_and_removed() {
         assert_eq!(edit(&line), add("10.0.0.1:80", by(forward)), "{line}");
     }
     for (option, forward) in [("--masquerading", ForwardingMethod::Nat), ("--fullnat", ForwardingMethod::FullNat)] {
-        let line = format!("-a -t 192.0.2.1:80 -r 10.0.0.1:8080 {option} -w 5 -x 100");
+        let line = format!("-a -t 192.0.2.1:80 -r 10.0.0.1:8080 {option} -w 5 -x 100 -y 80");
         let options = BackendOptions {
             forward: Some(forward),
             weight: Some(5),
             limit: Some(100),
+            lower_limit: Some(80),
             local: Vec::new(),
             drain_ms: None,
         };
@@ -173,7 +175,7 @@ fn what_cannot_be_is_refused_with_the_next_step() {
         ("-A -t 80", "'80' is neither an address", "ADDRESS:PORT"),
         ("-A -t [2001:db8::1]80", "neither a port", "brackets"),
         ("-A -t 2001:db8::1", "has no port", "ADDRESS:PORT"),
-        ("-A -t 1.1.1.1:1 -s sed", "no scheduler 'sed'", "rr, wrr, lc, wlc, sh, mh"),
+        ("-A -t 1.1.1.1:1 -s lblc", "no scheduler 'lblc'", "by its destination"),
         ("-A -t 1.1.1.1:1 -s conhash", "no scheduler 'conhash'", "hash consistently"),
         ("-A -t 1.1.1.1:1 -r 2.2.2.2", "-r does not belong to -A", "leave it out"),
         ("-A -t 1.1.1.1:1 --conn-timeout 0", "--conn-timeout 0", "1 to 2592000"),
@@ -212,26 +214,51 @@ fn what_cannot_be_is_refused_with_the_next_step() {
     }
 }
 
+#[test]
+fn persistence_is_for_a_time_and_by_a_mask() {
+    let said = |line: &str| match edit(line) {
+        RuleChange::AddService { options, .. } | RuleChange::EditService { options, .. } => options.persistence,
+        other => panic!("{other:?}"),
+    };
+    let of = |timeout, prefix4, prefix6| ServicePersistence { timeout, prefix4, prefix6, group: None };
+    for line in ["-A -t 1.1.1.1:1 -p", "-A -p -t 1.1.1.1:1", "-At 1.1.1.1:1 --persistent", "-A -t 1.1.1.1:1 -p300"] {
+        assert_eq!(said(line), of(Some(300), None, None), "{line}");
+    }
+    assert_eq!(said("-A -t 1.1.1.1:1 -p 60 -M 255.255.255.0"), of(Some(60), Some(24), None));
+    assert_eq!(said("-A -t 1.1.1.1:1 --persistent=60 --netmask 24"), of(Some(60), Some(24), None));
+    assert_eq!(said("-A -u [2001:db8::1]:53 -p 60 -M 56"), of(Some(60), None, Some(56)));
+    assert_eq!(said("-E -t 1.1.1.1:1 --netmask=255.0.0.0"), of(None, Some(8), None));
+    assert_eq!(said("-E -t 1.1.1.1:1 -p 0"), of(Some(0), None, None));
+    let group = ServicePersistence { group: Some(7), ..of(Some(300), None, None) };
+    assert_eq!(said("-A -t 1.1.1.1:1 -p --persistence-group 7"), group);
+    for (line, reason) in [
+        ("-A -t 1.1.1.1:1 --persistence-group 7", "without -p"),
+        ("-A -t 1.1.1.1:1 -M 255.0.0.0", "-M without -p"),
+        ("-A -t 1.1.1.1:1 -p -M 255.0.255.0", "a mask of ones, then zeros"),
+        ("-A -t 1.1.1.1:1 -p -M 0.0.0.0", "a mask of ones, then zeros"),
+        ("-A -t [2001:db8::1]:53 -p -M 129", "-M"),
+        ("-A -t 1.1.1.1:1 -p 2592001", "-p"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -p", "-p does not belong to -a"),
+    ] {
+        let error = parse(line).unwrap_err().to_string();
+        assert!(error.contains(reason), "{line}: {error}");
+    }
+}
+
 /// Each option of the originals that is not honoured is refused by its name, with the reason.
 #[test]
 fn what_is_not_there_is_refused_by_name() {
     for (line, reason) in [
-        ("-A -f 1", "-t or -u"),
+        ("-A -f 1", "--persistence-group"),
         ("-A --fwmark-service 1", "-t or -u"),
         ("-A -f 1 -6", "-t or -u"),
         ("-A -t 1.1.1.1:1 -6", "[2001:db8::1]:80"),
         ("-A --sctp-service 1.1.1.1:1", "SCTP"),
-        ("-A -t 1.1.1.1:1 -p", "there is no persistence"),
-        ("-A -t 1.1.1.1:1 -p 300 -M 255.255.255.0", "there is no persistence"),
-        ("-A -t 1.1.1.1:1 --persistent 300", "there is no persistence"),
-        ("-E -t 1.1.1.1:1 --netmask=255.0.0.0", "there is no persistence"),
-        ("-A -t 1.1.1.1:1 --pe sip", "there is no persistence"),
+        ("-A -t 1.1.1.1:1 -p --pe sip", "by the client's address"),
         ("-A -t 1.1.1.1:1 -s mh -b mh-port", "address and port"),
         ("-A -t 1.1.1.1:1 -s sh --sched-flags sh-fallback", "address and port"),
         ("-A -u 1.1.1.1:1 -o", "--set"),
-        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -x 5 -y 3", "as soon as one ends"),
         ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-type gue", "IP in IP"),
-        ("-L --persistent-conn", "there is no persistence"),
         ("-L --daemon", "[sync]"),
         ("--start-daemon master", "[sync]"),
         ("--stop-daemon=backup", "[sync]"),

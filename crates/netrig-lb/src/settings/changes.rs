@@ -124,6 +124,9 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
             None => format!("{key} is no longer set"),
         });
     }
+    if old.persistence != new.persistence {
+        said.push(format!("persistence is now {}", new.persistence.text(new.key.address.is_ipv6())));
+    }
     if old.timeouts != new.timeouts {
         let (before, now) = (old.timeouts.over(defaults.0), new.timeouts.over(defaults.1));
         said.push(format!("timeouts: {}", timeouts(&before, &now)));
@@ -146,6 +149,10 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
                 }
                 if before.check != backend.check {
                     said.push(format!("backend {}: it is checked in another way", backend.address));
+                }
+                if before.lower_limit != backend.lower_limit {
+                    let limit = limited(backend.lower_limit);
+                    said.push(format!("backend {}: lower limit of connections is now {limit}", backend.address));
                 }
                 if before.limit != backend.limit {
                     let limit = limited(backend.limit);

@@ -65,6 +65,7 @@ pub(super) struct RoomFile {
     pub schedule_entries: Option<u32>,
     pub prefixes: Option<u32>,
     pub sources: Option<u32>,
+    pub templates: Option<u32>,
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -139,6 +140,10 @@ pub(super) struct ServiceFile {
     pub source_prefix6: Option<Spanned<u32>>,
     pub new_rate: Option<Spanned<u32>>,
     pub new_burst: Option<Spanned<u32>>,
+    pub persistence: Option<Spanned<Span>>,
+    pub persistence_prefix4: Option<Spanned<u32>>,
+    pub persistence_prefix6: Option<Spanned<u32>>,
+    pub persistence_group: Option<Spanned<u32>>,
     #[serde(default)]
     pub backend: Vec<Spanned<TextOrTable<BackendFile>>>,
 }
@@ -153,6 +158,9 @@ impl ServiceFile {
             ("source_prefix6", &self.source_prefix6),
             ("new_rate", &self.new_rate),
             ("new_burst", &self.new_burst),
+            ("persistence_prefix4", &self.persistence_prefix4),
+            ("persistence_prefix6", &self.persistence_prefix6),
+            ("persistence_group", &self.persistence_group),
         ];
         all.into_iter().find(|(name, _)| *name == key)?.1.as_ref()
     }
@@ -165,6 +173,8 @@ pub(super) struct BackendFile {
     pub weight: Option<u32>,
     /// 0: none.
     pub limit: Option<u32>,
+    /// 0: none.
+    pub lower_limit: Option<u32>,
     #[serde(default)]
     pub drain: bool,
     #[serde(default)]

@@ -15,6 +15,12 @@ pub struct LimitError {
     pub hint: &'static str,
 }
 
+impl LimitError {
+    pub(super) fn new(key: &'static str, what: &'static str, hint: &'static str) -> Self {
+        Self { key, what, hint }
+    }
+}
+
 /// All keys, the same in files and, with `-` in place of `_`, in commands; and the most that each takes.
 pub const LIMITS: [(&str, u32); 7] = [
     ("source_limit", u32::MAX),

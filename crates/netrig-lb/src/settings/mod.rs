@@ -12,6 +12,7 @@ mod check;
 mod client_address;
 mod file;
 mod limits;
+mod persistence;
 mod ranges;
 mod read;
 mod rules;
@@ -32,6 +33,7 @@ pub use access::{Access, PrefixChange, PrefixFile, PrefixFileError, PrefixList, 
 pub use changes::changes;
 pub use client_address::{CLIENT_ADDRESSES, client_address, client_address_name};
 pub use limits::{LIMITS, LimitError};
+pub use persistence::DEFAULT_PERSISTENCE;
 pub(crate) use ranges::Addresses;
 pub use rules::{
     Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, REUSES, Rules, SCHEDULERS, Service, ServiceText,

@@ -13,6 +13,7 @@ use rig_datapath::balancer::{
     self as datapath, ClientAddress, ExpiryPolicy, MOST_PACKETS, Policy, PortReuse, QUEUE_PACKETS, Sizes,
 };
 use rig_datapath::{ConfigError, balancer};
+use rig_stats::units::Span;
 use rig_sys::cpu::CpuSet;
 use rig_sys::packet_socket::PacketTap;
 use rig_sys::socket::{AddressError, parse_address};
@@ -27,7 +28,7 @@ use super::ranges::{Addresses, Endpoints, RangeTooLarge};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, REUSES, Rules, SCHEDULERS, Service};
 use super::{Completeness, Device, HandOver, SYN_PROXIES, Settings, Start, TimeoutOverrides, Workers};
 use crate::health::check::Check;
-use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServiceLimits};
+use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServiceLimits, ServicePersistence};
 
 type Result<T, E = FileError> = std::result::Result<T, E>;
 
@@ -202,6 +203,7 @@ impl Reader<'_> {
             sizes.local_addresses = said.local_addresses.unwrap_or(sizes.local_addresses);
             sizes.list_entries = said.schedule_entries.unwrap_or(sizes.list_entries);
             sizes.prefixes = said.prefixes.unwrap_or(sizes.prefixes);
+            sizes.templates = said.templates.unwrap_or(sizes.templates);
             // As the tables have them.
             sizes.sources = said.sources.map_or(sizes.sources, |sources| sources.saturating_add(sources % 2));
         }
@@ -312,6 +314,7 @@ impl Reader<'_> {
         }
         let access = self.access([&service.allow, &service.deny], [&service.allow_file, &service.deny_file])?;
         let limits = self.limits(service)?;
+        let persistence = self.persistence(service)?;
         let timeouts = self.timeouts(&service.timeouts)?;
         let check = self.check(service, (scheduler, forward))?;
         let mut listens = Vec::new();
@@ -336,7 +339,8 @@ impl Reader<'_> {
         for is_ipv6 in [false, true] {
             let is_other = |key: &ServiceKey| key.address.is_ipv6() != is_ipv6;
             if !listens.iter().flat_map(|(.., keys)| keys).any(is_other)
-                && let Some(error) = limits.misfit(is_ipv6).filter(|_| !listens.is_empty())
+                && let Some(error) =
+                    limits.misfit(is_ipv6).or(persistence.misfit(is_ipv6)).filter(|_| !listens.is_empty())
             {
                 let span = service.limit(error.key).map_or(0..0, Spanned::span);
                 return Err(self.error(span, error.to_string(), Some(error.hint)));
@@ -386,6 +390,7 @@ impl Reader<'_> {
                     client_address,
                     access,
                     limits: limits.of_family(key.address.is_ipv6()),
+                    persistence: persistence.of_family(key.address.is_ipv6()),
                     backends,
                 };
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)
@@ -406,6 +411,28 @@ impl Reader<'_> {
         let said = ServiceLimits::read(|key, _| Ok(service.limit(key).map(|said| *said.get_ref())))?;
         ServiceLimits::default().changed(&said).map_err(|error| {
             let span = service.limit(error.key).map_or(0..0, Spanned::span);
+            self.error(span, error.to_string(), Some(error.hint))
+        })
+    }
+
+    fn persistence(&self, service: &ServiceFile) -> Result<ServicePersistence> {
+        let bits = |said: &Option<Spanned<u32>>| said.as_ref().map(|said| *said.get_ref());
+        let timeout = service.persistence.as_ref().map(|said| {
+            let Span(time) = *said.get_ref();
+            let hint = "choose whole seconds, 1 s to 30 days";
+            let whole = time.subsec_nanos() == 0 && !time.is_zero();
+            let seconds = u32::try_from(time.as_secs()).ok().filter(|_| whole);
+            seconds.ok_or_else(|| self.error(said.span(), format!("persistence of {}", Span(time)), Some(hint)))
+        });
+        let said = ServicePersistence {
+            timeout: timeout.transpose()?,
+            prefix4: bits(&service.persistence_prefix4),
+            prefix6: bits(&service.persistence_prefix6),
+            group: bits(&service.persistence_group),
+        };
+        ServicePersistence::default().changed(&said).map_err(|error| {
+            let span = service.limit(error.key).map(Spanned::span);
+            let span = span.or(service.persistence.as_ref().map(Spanned::span)).unwrap_or(0..0);
             self.error(span, error.to_string(), Some(error.hint))
         })
     }
@@ -537,11 +564,16 @@ impl Reader<'_> {
                 TextOrTable::Table(table) => {
                     let weight = table.weight.unwrap_or(1);
                     let limit = table.limit.and_then(NonZeroU32::new);
+                    let lower_limit = table.lower_limit.and_then(NonZeroU32::new);
+                    if lower_limit.is_some_and(|lower| limit.is_none_or(|limit| lower > limit)) {
+                        let what = "'lower_limit' without a 'limit' that is at least as high";
+                        return Err(self.error(entry.span(), what, Some("add limit, or lower it")));
+                    }
                     let said = table.check.as_ref().map(check::backend_check).transpose();
                     let hint = "write false, \"10.1.0.1:9000\", \"10.1.0.1\" or \":9000\"";
                     let check = said.map_err(|what| self.error(entry.span(), what, Some(hint)))?.unwrap_or_default();
                     let (drain, sorry) = (table.drain, table.sorry);
-                    (&table.address, Backend { address: key.address, weight, limit, drain, sorry, check })
+                    (&table.address, Backend { address: key.address, weight, limit, lower_limit, drain, sorry, check })
                 }
             };
             if template.weight > balancer::MAX_WEIGHT {

@@ -17,6 +17,7 @@ use super::timeouts::TimeoutOverrides;
 use crate::health::check::{BackendCheck, Check};
 use crate::message::{
     BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions,
+    ServicePersistence,
 };
 
 /// Everything that can be changed while the balancer runs. It may be incomplete, as it is between one command and the
@@ -57,6 +58,7 @@ pub struct Service {
     pub client_address: ClientAddress,
     pub access: Access,
     pub limits: ServiceLimits,
+    pub persistence: ServicePersistence,
     pub backends: Vec<Backend>,
 }
 
@@ -66,6 +68,8 @@ pub struct Backend {
     pub weight: u32,
     /// Connections at which it gets no more.
     pub limit: Option<NonZeroU32>,
+    /// Connections below which one that has reached its limit gets some again.
+    pub lower_limit: Option<NonZeroU32>,
     /// It keeps its connections and its weight, and gets no new ones.
     pub drain: bool,
     /// It gets connections where too few others are healthy; needs a check of its service.
@@ -75,7 +79,15 @@ pub struct Backend {
 
 impl Backend {
     pub fn new(address: SocketAddr) -> Self {
-        Self { address, weight: 1, limit: None, drain: false, sorry: false, check: BackendCheck::AsService }
+        Self {
+            address,
+            weight: 1,
+            limit: None,
+            lower_limit: None,
+            drain: false,
+            sorry: false,
+            check: BackendCheck::AsService,
+        }
     }
 
     /// The weight that is in force.
@@ -85,11 +97,13 @@ impl Backend {
 }
 
 /// Schedulers by ipvsadm's names.
-pub const SCHEDULERS: [(&str, Scheduler); 6] = [
+pub const SCHEDULERS: [(&str, Scheduler); 8] = [
     ("rr", Scheduler::RoundRobin),
     ("wrr", Scheduler::WeightedRoundRobin),
     ("lc", Scheduler::LeastConnections),
     ("wlc", Scheduler::WeightedLeastConnections),
+    ("sed", Scheduler::ShortestExpectedDelay),
+    ("nq", Scheduler::NeverQueue),
     ("sh", Scheduler::SourceHash),
     ("mh", Scheduler::Maglev),
 ];
@@ -178,6 +192,7 @@ impl Service {
             client_address: ClientAddress::Off,
             access: Access::default(),
             limits: ServiceLimits::default(),
+            persistence: ServicePersistence::default(),
             backends: Vec::new(),
         }
     }
@@ -208,6 +223,7 @@ impl Service {
             address: backend.address,
             weight: backend.effective_weight(),
             limit: backend.limit,
+            lower_limit: backend.lower_limit,
         });
         Some(datapath::Service {
             protocol: protocol(self.key.protocol),
@@ -224,6 +240,7 @@ impl Service {
             client_address: self.client_address,
             access: self.access.in_force(),
             limits: self.limits.in_force(self.key.address.is_ipv6()),
+            persistence: self.persistence.in_force(self.key.address.is_ipv6()),
         })
     }
 
@@ -276,6 +293,8 @@ pub enum EditError {
     NoPrefix(IpNet),
     #[error("{} is in {}, which a command does not change", .0, .1.display())]
     PrefixOfFile(IpNet, PathBuf),
+    #[error("destination {0} has a lower threshold without an upper one that is at least as high")]
+    LowerLimit(SocketAddr),
     #[error("{0} is not a port of a destination")]
     Port(SocketAddr),
     #[error("there are {most} {what} already, and there can be no more")]
@@ -298,12 +317,13 @@ impl EditError {
             Self::Limit(error) => error.hint,
             Self::PickedUpClient => "leave out --sloppy-tcp, or remove client_address from the file",
             Self::OfTcp(_) => "remove it: it is about TCP connections",
-            Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sh, mh",
-            Self::SlowStart(_) => "choose one of wrr, wlc, sh, mh, or remove slow_start from the file",
+            Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sed, nq, sh, mh",
+            Self::SlowStart(_) => "choose one of wrr, wlc, sed, nq, sh, mh, or remove slow_start from the file",
             Self::Forward { .. } => "delete the service's other destinations first, or add a second service",
             Self::PrefixExists(..) => "nothing has to be done, or take it out first: netrig lb access remove",
             Self::NoPrefix(_) => "see the lists by `netrig lb access`",
             Self::PrefixOfFile(..) => "take it out of the file, then `netrig lb reload`",
+            Self::LowerLimit(_) => "give -x, too, or a lower -y; -y 0 for none",
             Self::Port(_) => "give the destination's port",
             Self::TooMany { .. } => "delete some first",
         }
@@ -457,6 +477,10 @@ impl Service {
         if let Some(error) = self.limits.misfit(self.key.address.is_ipv6()) {
             return Err(error.into());
         }
+        self.persistence = self.persistence.changed(&options.persistence)?;
+        if let Some(error) = self.persistence.misfit(self.key.address.is_ipv6()) {
+            return Err(error.into());
+        }
         self.limit = options.limit.or(self.limit);
         self.sloppy_tcp = options.sloppy_tcp.unwrap_or(self.sloppy_tcp);
         if self.sloppy_tcp && self.client_address != ClientAddress::Off {
@@ -483,7 +507,7 @@ impl Service {
             self.may_forward(address, options.forward)?
         };
         let mut backend = Backend::new(address);
-        backend.set(options);
+        backend.set(options)?;
         self.forward = Some(forward);
         self.backends.push(backend);
         self.complete(options)
@@ -507,7 +531,7 @@ impl Service {
             _ => self.may_forward(address, options.forward)?,
         };
         let backend = self.backend(address).ok_or(EditError::NoBackend(key, address))?;
-        backend.set(options);
+        backend.set(options)?;
         self.forward = Some(forward);
         self.complete(options)
     }
@@ -526,15 +550,19 @@ impl Service {
 }
 
 impl Backend {
-    fn set(&mut self, options: &BackendOptions) {
+    fn set(&mut self, options: &BackendOptions) -> Result<(), EditError> {
+        let limit = options.limit.map_or(self.limit, NonZeroU32::new);
+        let lower_limit = options.lower_limit.map_or(self.lower_limit, NonZeroU32::new);
+        if lower_limit.is_some_and(|lower| limit.is_none_or(|limit| lower > limit)) {
+            return Err(EditError::LowerLimit(self.address));
+        }
+        (self.limit, self.lower_limit) = (limit, lower_limit);
         if let Some(weight) = options.weight {
             self.weight = weight;
             self.drain = false;
         }
-        if let Some(limit) = options.limit {
-            self.limit = NonZeroU32::new(limit);
-        }
         self.drain |= options.drain_ms.is_some();
+        Ok(())
     }
 }
 
@@ -618,12 +646,12 @@ mod tests {
                 RuleChange::EditService {
                     service,
                     options: ServiceOptions {
-                        scheduler: Some("nq".into()),
+                        scheduler: Some("dh".into()),
                         timeout: Some(1),
                         ..ServiceOptions::default()
                     },
                 },
-                EditError::Scheduler("nq".into()),
+                EditError::Scheduler("dh".into()),
             ),
         ];
         for (edit, error) in refused {
@@ -648,6 +676,7 @@ mod tests {
                 forward: Some(forward),
                 weight: Some(7),
                 limit: Some(3),
+                lower_limit: None,
                 local: Vec::new(),
                 drain_ms: None,
             },

@@ -8,7 +8,9 @@ use rig_datapath::balancer::{ClientAddress, Limits, Policy, PortReuse, PortShare
 
 use super::*;
 use crate::health::check::{BackendCheck, Check, Destination, Exchange, Probe};
-use crate::message::{ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions};
+use crate::message::{
+    ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions, ServicePersistence,
+};
 
 fn parse(text: &str) -> Settings {
     Settings::parse("lb.toml", text, Completeness::Required).unwrap_or_else(|error| panic!("{error}"))
@@ -133,7 +135,22 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("[timeouts]\nestablished = '10ms'".to_owned(), "lb.toml:2: timeout 'established' of 10ms", "30 days"),
         ("[timeouts]\n\nopen = '10s'".to_owned(), "lb.toml:3: there is no timeout 'open'", "established"),
         ("[policy]\noptions = 'keep'".to_owned(), "lb.toml:2: unknown variant `keep`", "`pass`"),
-        (with("scheduler = 'nq'"), "lb.toml:4: there is no scheduler 'nq'", "rr, wrr, lc, wlc, sh, mh"),
+        (with("scheduler = 'dh'"), "lb.toml:4: there is no scheduler 'dh'", "rr, wrr, lc, wlc, sed, nq, sh, mh"),
+        (with("persistence = '1500ms'"), "lb.toml:4: persistence of 1.5s", "whole seconds"),
+        (with("persistence = '0s'"), "lb.toml:4: persistence of 0", "1 s to 30 days"),
+        (with("persistence = '31d'"), "lb.toml:4: persistence is too long", "30 days"),
+        (with("persistence_prefix4 = 24"), "lb.toml:4: persistence_prefix4 without persistence", "300s"),
+        (with("persistence_group = 3"), "lb.toml:4: persistence_group without persistence", "300s"),
+        (
+            with("persistence = '5s'\npersistence_prefix6 = 64"),
+            "lb.toml:5: persistence_prefix6 of an IPv4 service",
+            "persistence_prefix4",
+        ),
+        (
+            with("forward = 'nat'\nbackend = [{ address = '10.0.0.1', lower_limit = 5 }]"),
+            "lb.toml:5: 'lower_limit' without a 'limit'",
+            "add limit",
+        ),
         (with("expire = 'soon'"), "lb.toml:4: there is no way to expire 'soon'", "never, removed, quiescent"),
         (with("source_limit = 5\nsource_burst = 9"), "lb.toml:5: source_burst without a rate", "source_rate"),
         (with("source_prefix4 = 24"), "lb.toml:4: source_prefix4 without a limit for sources", "source_limit"),
@@ -408,6 +425,8 @@ prop_compose! {
             let both = ServiceLimits { source_prefix4: Some(24), source_prefix6: Some(56), ..ServiceLimits::default() };
             let limits = ServiceLimits { source_limit: Some(1 + most), new_rate: Some(7), ..both };
             service.limits = limits.of_family(service.key.address.is_ipv6());
+            let both = ServicePersistence { timeout: Some(1 + most % 9), prefix4: Some(24), prefix6: Some(56), group: Some(9) };
+            service.persistence = both.of_family(service.key.address.is_ipv6());
         }
         service.expire = EXPIRES[most as usize % EXPIRES.len()].1;
         if !udp {
@@ -421,6 +440,7 @@ prop_compose! {
             address: backend(v6, n, if other && !keeps_port { 8080 } else { port }),
             weight,
             limit: limit.try_into().ok(),
+            lower_limit: if drain { NonZeroU32::new(limit / 2) } else { None },
             drain,
             sorry: shuffled && drain,
             check: match limit % 4 {

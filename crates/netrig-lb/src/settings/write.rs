@@ -4,6 +4,7 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use rig_datapath::balancer::{ClientAddress, ExpiryPolicy, Policy, PortReuse, Sizes, UnhandledPolicy};
 use rig_stats::units::Span;
@@ -69,6 +70,7 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
         ("schedule_entries", start.sizes.list_entries, usual.list_entries),
         ("prefixes", start.sizes.prefixes, usual.prefixes),
         ("sources", start.sizes.sources, usual.sources),
+        ("templates", start.sizes.templates, usual.templates),
     ];
     table(out, "room", room.iter().filter(|(_, is, usual)| is != usual).map(|(name, is, _)| (*name, is.to_string())))?;
     if let Some(sync) = &start.sync {
@@ -147,6 +149,17 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     for (key, value) in service.limits.said() {
         writeln!(out, "{key} = {value}")?;
     }
+    if let Some(seconds) = service.persistence.timeout {
+        writeln!(out, "persistence = \"{}\"", Span(Duration::from_secs(seconds.into())))?;
+    }
+    let bits = [
+        ("prefix4", service.persistence.prefix4),
+        ("prefix6", service.persistence.prefix6),
+        ("group", service.persistence.group),
+    ];
+    for (name, bits) in bits.into_iter().filter_map(|(name, bits)| Some((name, bits?))) {
+        writeln!(out, "persistence_{name} = {bits}")?;
+    }
     if !service.timeouts.is_empty() {
         let timeouts: Vec<String> = spans(&service.timeouts).map(|(name, span)| format!("{name} = {span}")).collect();
         writeln!(out, "timeouts = {{ {} }}", timeouts.join(", "))?;
@@ -189,10 +202,11 @@ fn list(out: &mut String, name: &str, elements: &[String]) -> std::fmt::Result {
 fn entry(text: &str, backend: &Backend) -> String {
     let weight = (backend.weight != 1).then(|| format!("weight = {}", backend.weight));
     let limit = backend.limit.map(|limit| format!("limit = {limit}"));
+    let lower = backend.lower_limit.map(|limit| format!("lower_limit = {limit}"));
     let drain = backend.drain.then(|| "drain = true".to_owned());
     let sorry = backend.sorry.then(|| "sorry = true".to_owned());
     let check = check::backend_check_text(backend.check).map(|check| format!("check = {check}"));
-    let more: Vec<String> = [weight, limit, drain, sorry, check].into_iter().flatten().collect();
+    let more: Vec<String> = [weight, limit, lower, drain, sorry, check].into_iter().flatten().collect();
     match more.is_empty() {
         true => quoted(text),
         false => format!("{{ address = {}, {} }}", quoted(text), more.join(", ")),

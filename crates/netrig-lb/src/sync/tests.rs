@@ -31,7 +31,8 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 fn config(backends: u8) -> Config {
-    let backend = |host| Backend { address: SocketAddr::from(([10, 0, 0, host], 80)), weight: 1, limit: None };
+    let backend =
+        |host| Backend { address: SocketAddr::from(([10, 0, 0, host], 80)), weight: 1, limit: None, lower_limit: None };
     let service = Service {
         protocol: Protocol::Tcp,
         address: SocketAddr::from((SERVICE, 80)),
@@ -47,6 +48,7 @@ fn config(backends: u8) -> Config {
         client_address: ClientAddress::Off,
         access: AccessLists::default(),
         limits: Limits::default(),
+        persistence: None,
     };
     Config { services: vec![service], ..Config::default() }
 }

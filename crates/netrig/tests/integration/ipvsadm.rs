@@ -128,9 +128,9 @@ fn rules_are_restored_in_one_request() {
     );
     // A mistake is found before anything is asked: there is no balancer here at all.
     let home = TempDir::new().unwrap();
-    let output = netrig(home.path(), "lb -R").write_stdin("-C\n-A -t 192.0.2.1:80 -p\n").output().unwrap();
+    let output = netrig(home.path(), "lb -R").write_stdin("-C\n-A -t 192.0.2.1:80 --pe sip\n").output().unwrap();
     let said = text(&output.stderr);
-    assert!(output.status.code() == Some(2) && said.contains("standard input, line 2: -p, --persistent"), "{said}");
+    assert!(output.status.code() == Some(2) && said.contains("standard input, line 2: --pe is refused"), "{said}");
 }
 
 #[test]

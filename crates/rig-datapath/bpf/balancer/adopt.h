@@ -111,7 +111,7 @@ static __noinline int adopt_slot(const struct adoption *a)
 		return -ADOPT_STALE;
 	if (b->ends)
 		return -ADOPT_ENDS;
-	if (b->limit && (__u32)load->connections >= b->limit)
+	if (is_at_limit(b, load, load->connections))
 		return -ADOPT_BACKEND_FULL;
 	if (!count_in_service(s, a->service))
 		return -ADOPT_SERVICE_FULL;
@@ -239,6 +239,8 @@ static always_inline int adopt_one(struct adoption *a)
 	result = adopt_inward(a, slot);
 	if (result != ADOPT_CREATED)
 		take_back(slot, a->now, 1);
+	else
+		keep_template(slot, a->tick, 1);
 	a->slot = slot;
 	return result;
 }

@@ -77,6 +77,8 @@ static long sweep_one(__u32 i, struct sweep *s)
 
 			/* A packet may have come after the sweep began: then the age is negative. */
 			if (age < timeout || age >> 31) {
+				if (service->persistence && state != SYN_RECV)
+					keep_template(slot, s->tick, 0);
 				s->live++;
 				return 0;
 			}

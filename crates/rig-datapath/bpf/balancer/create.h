@@ -4,6 +4,7 @@
 #define BALANCER_CREATE_H
 
 #include "local_ports.h"
+#include "persistence.h"
 #include "route.h"
 #include "state.h"
 #include "syn_proxy.h"
@@ -205,13 +206,17 @@ OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (h
 	const struct service *s = service_at(number);
 	struct connection *c;
 	__u32 slot;
-	int backend, counter, refusal;
+	int backend = 0, counter, refusal;
 
 	if (!p || !s)
 		return -DROP_INTERNAL;
 	if (!count_in_service(s, number))
 		return -DROP_SERVICE_FULL;
-	if (keeps_backend(s, number, before)) {
+	if (s->persistence)
+		backend = persistent_backend(p, number, tick);
+	if (backend) {
+		TRACE(kept, 1);
+	} else if (keeps_backend(s, number, before)) {
 		TRACE(reopening, REOPENED_SAME_BACKEND);
 		backend = before;
 	} else {
@@ -314,6 +319,8 @@ OF_PACKET(int, publish, (struct xdp_md *ctx, __u64 hash, __u32 slot, __u32 tick)
 	if (counters)
 		counters->connections++;
 	TRACE(created, 1);
+	if (!TRACING && s->persistence)
+		keep_template(slot, tick, 1);
 	return slot;
 }
 

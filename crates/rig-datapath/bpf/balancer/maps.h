@@ -217,6 +217,23 @@ struct {
 	__type(value, __u64);
 } unlimited SEC(".maps");
 
+/* Made in advance, as programs that sleep take no others before Linux 6.1: the sweep is one. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct template_key);
+	__type(value, struct template);
+} templates SEC(".maps");
+
+/* Of services in groups, the first of its backends with an address. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct template_key);
+	__type(value, __u32);
+} members SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -36,7 +36,8 @@ enum drop {
 	DROP_NEW_RATE = 27,
 	DROP_NOT_TOLD = 28,
 	DROP_BEFORE_FIRST = 29,
-	DROPS = 30,
+	DROP_NO_TEMPLATE = 30,
+	DROPS = 31,
 };
 
 /* Why packets are left to the kernel. */

@@ -26,6 +26,12 @@ static always_inline __u32 list_at(__u64 list, __u32 at)
 	return number ? *number : 0;
 }
 
+/* Whether one with so many connections gets no more. */
+static always_inline int is_at_limit(const struct backend *b, const struct load *load, __u32 has)
+{
+	return b->limit && (has >= b->limit || (b->lower && load->full && has >= b->lower));
+}
+
 /* Counts a connection towards the backend, unless that is at its limit. A function of its own, since it is in a loop. */
 __noinline int admit(__u32 number)
 {
@@ -37,10 +43,13 @@ __noinline int admit(__u32 number)
 
 	__u64 before = fetch_and_add(&load->connections, 1) - HAS_ENDED(copy.backend, number);
 
-	if (!b->limit || (__u32)before < b->limit)
-		return 1;
-	fetch_and_add(&load->connections, -1);
-	return 0;
+	if (is_at_limit(b, load, before)) {
+		fetch_and_add(&load->connections, -1);
+		return 0;
+	}
+	if (!TRACING && b->lower)
+		load->full = (__u32)before + 1 >= b->limit;
+	return 1;
 }
 
 /*
@@ -58,11 +67,30 @@ struct least {
 	__u64 list;
 	/* The place in the list at which the search begins. */
 	__u32 from;
+	/* What the new connection itself counts, and whether it counts nothing where there is no other one. */
+	__u16 itself, idle_first;
 	/* What was found: the load over its weight is the smallest so far. */
 	__u64 load;
 	__u32 weight;
 	__u32 backend;
 };
+
+/* An established connection weighs as much as 256 others: those are about to go, or may never come. */
+#define ESTABLISHED_WEIGHT 256
+
+static always_inline int is_by_load(const struct service *s)
+{
+	return s->scheduler == LEAST || s->scheduler >= SHORTEST_DELAY;
+}
+
+static always_inline struct least least_in(const struct service *s, __u64 list)
+{
+	struct least least = { .list = list };
+
+	least.itself = s->scheduler >= SHORTEST_DELAY ? ESTABLISHED_WEIGHT : 0;
+	least.idle_first = s->scheduler == NEVER_QUEUE;
+	return least;
+}
 
 static long least_of(__u32 i, struct least *least)
 {
@@ -82,12 +110,13 @@ static long least_of(__u32 i, struct least *least)
 
 	__u64 both = load->connections - HAS_ENDED(copy.backend, number);
 
-	if (b->limit && (__u32)both >= b->limit)
+	if (is_at_limit(b, load, both))
 		return 0;
 
-	/* An established connection weighs as much as 256 others: those are about to go, or may never come. */
-	__u64 sum = ((both >> 32) << 8) + ((__u32)both - (both >> 32));
+	__u64 sum = (both >> 32) * ESTABLISHED_WEIGHT + ((__u32)both - (both >> 32));
 
+	if (sum || !least->idle_first)
+		sum += least->itself;
 	if (!least->backend || sum * least->weight < least->load * b->weight) {
 		least->load = sum;
 		least->weight = b->weight;
@@ -100,9 +129,9 @@ static long least_of(__u32 i, struct least *least)
  * The less loaded of two for its weight; 0 when both are at their limits. They are drawn by the hash of the client's packets,
  * which is not known outside, so that a packet that is traced has the same.
  */
-static always_inline __u32 less_loaded(__u64 list, __u64 hash)
+static always_inline __u32 less_loaded(const struct service *s, __u64 list, __u64 hash)
 {
-	struct least least = { .list = list };
+	struct least least = least_in(s, list);
 	__u64 length = LENGTH(list);
 	__u32 one = (hash & 0xffffffff) * length >> 32, other = (hash >> 32) * length >> 32;
 
@@ -147,12 +176,16 @@ OF_TUPLE(int, schedule, (__u32 service, __u64 hash), (service, hash))
 	length = LENGTH(list);
 	if (!length)
 		return -DROP_NO_BACKEND;
-	if (s->scheduler == LEAST) {
+	if (is_by_load(s)) {
 		__u32 none = UNKNOWN_ZERO(list);
-		struct least least = { .list = list, .load = none, .weight = none, .backend = none };
+		struct least least = least_in(s, list);
+
+		least.load = none;
+		least.weight = none;
+		least.backend = none;
 
 		if (length > LEAST_SCANNED) {
-			at = less_loaded(list, hash);
+			at = less_loaded(s, list, hash);
 			if (at && admit(at))
 				return at;
 			/* The next connection, of the same client too, begins further on, so that all backends are tried. */
@@ -182,8 +215,8 @@ static always_inline __u32 likely_backend(const struct service *s, __u32 service
 	__u64 list = READ_ONCE(s->schedule);
 	__u32 length = LENGTH(list);
 
-	if (s->scheduler == LEAST)
-		return length > LEAST_SCANNED ? less_loaded(list, hash) : 0;
+	if (is_by_load(s))
+		return length > LEAST_SCANNED ? less_loaded(s, list, hash) : 0;
 	return length ? list_at(list, start_in(s, service, t, length, 0)) : 0;
 }
 

@@ -55,7 +55,7 @@
 
 enum forward { FULLNAT = 1, NAT = 2, ROUTE = 3, TUNNEL = 4 };
 
-enum scheduler { ROUND_ROBIN = 1, LEAST = 2, SOURCE_HASH = 3, FLOW_HASH = 4 };
+enum scheduler { ROUND_ROBIN = 1, LEAST = 2, SOURCE_HASH = 3, FLOW_HASH = 4, SHORTEST_DELAY = 5, NEVER_QUEUE = 6 };
 
 /* Which backend a connection gets whose client uses again the port of one that is over. */
 enum reuse { RESCHEDULE = 0, KEEP = 1 };
@@ -246,21 +246,42 @@ struct service {
 	__u8 access;
 	/* enum client_address */
 	__u8 client_address;
-	__u8 pad[5];
+	/* How many bits of an address are a source whose connections stay together, of 128; and for how many ticks, 0: not at all. */
+	__u8 persistent_bits;
+	__u32 persistence;
 };
 _Static_assert(sizeof(struct service) == 96, "");
 
-/* weight 0: keeps its connections and gets no new ones. limit 0: no limit. */
+/* A source whose connections stay together, of a service or a group. Or an address of backends, of a service. */
+struct template_key {
+	struct address source;
+	__u32 service;
+	__u32 pad;
+};
+_Static_assert(sizeof(struct template_key) == 24, "");
+
+/* Where its last connection went, and until which tick the next one goes there, too. */
+struct template {
+	__u32 until;
+	__u32 backend;
+};
+_Static_assert(sizeof(struct template) == 8, "");
+
+/*
+ * weight 0: keeps its connections and gets no new ones. limit 0: no limit. lower: one that has reached its limit gets no more until it has
+ * fewer than so many; 0: until it has fewer than the limit.
+ */
 struct backend {
 	struct address address;
 	__u16 port;
 	__u8 protocol;
 	/* The sweep ends its connections. */
 	__u8 ends;
-	__u32 weight;
+	__u16 weight;
+	/* The one that it is of. */
+	__u16 service;
 	__u32 limit;
-	/* The one that it is of; for the control plane, which may have been started anew. */
-	__u32 service;
+	__u32 lower;
 };
 _Static_assert(sizeof(struct backend) == 32, "");
 
@@ -300,8 +321,11 @@ struct limits {
 	__u32 current;
 	/* How many bits of an address are its source, of 128. Connections are known by these that have begun under other ones. */
 	__u8 length[SOURCE_LENGTHS];
+	/* Services with the same one share templates of sources; 0: none does. It has a bit that numbers of services have not. */
+	__u32 group;
+	__u32 pad;
 };
-_Static_assert(sizeof(struct limits) == 48, "");
+_Static_assert(sizeof(struct limits) == 56, "");
 
 /* Connections in the low half of `word`, and above it a part of the hash. `next` is when a connection may begin that is not ahead. */
 struct source {
@@ -314,10 +338,12 @@ struct source_set {
 };
 _Static_assert(sizeof(struct source_set) == 64, "a set is one cache line");
 
-/* Connections in the low half, established ones in the upper. */
+/* Connections in the low half, established ones in the upper; and of one with a lower limit, whether it waits to fall below that. */
 struct load {
 	__u64 connections;
+	__u64 full;
 };
+_Static_assert(sizeof(struct load) == 16, "");
 
 /* New connections of a service that were refused on one CPU, by enum drop. */
 struct refusals {
@@ -475,6 +501,9 @@ struct trace {
 	__u32 cpu;
 	/* Workers share such packets. */
 	__u32 owned;
+	/* For a new connection: its source is kept at the backend. */
+	__u32 kept;
+	__u32 pad;
 	/* The hash of its tuple. */
 	__u64 hash;
 	/* The connection as it would be. */
@@ -484,7 +513,7 @@ struct trace {
 	struct access_key client;
 	struct access_rule rule;
 };
-_Static_assert(sizeof(struct trace) == 168, "");
+_Static_assert(sizeof(struct trace) == 176, "");
 
 /* What became of a connection that another balancer has told of. Numbers are those of `Adopted` in src/balancer/adopt.rs. */
 enum adopted {

@@ -119,6 +119,42 @@ pub struct Service {
     /// Beside those of all services; of prefixes of one length these decide.
     pub access: AccessLists,
     pub limits: Limits,
+    pub persistence: Option<Persistence>,
+}
+
+/// New connections of a source go to the backend that its last one went to: while there are some to it, and for a time. See
+/// bpf/balancer/persistence.h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Persistence {
+    /// After the last connection has been forgotten: 1 s to 30 days.
+    pub timeout: Duration,
+    /// How many bits of an address are the source: 1 to 32, of IPv6 to 128.
+    pub prefix: u8,
+    /// Services with the same number, up to [`MAX_GROUP`], remember sources together: one that goes to a backend by one of them goes to the
+    /// backend with this address by the others. `None`: by itself.
+    pub group: Option<NonZeroU32>,
+}
+
+/// Highest number of a group of services.
+pub const MAX_GROUP: u32 = 0x7fff_ffff;
+
+impl Persistence {
+    pub(crate) fn ticks(self) -> u32 {
+        self.timeout.as_nanos().div_ceil(1 << TICK_SHIFT) as u32
+    }
+
+    fn flaw(self, is_ipv6: bool) -> Option<&'static str> {
+        let most = if is_ipv6 { 128 } else { 32 };
+        if !(Duration::from_secs(1)..=MAX_TIMEOUT).contains(&self.timeout) {
+            Some("persistence is for 1 s to 30 days")
+        } else if !(1..=most).contains(&self.prefix) {
+            Some("the prefix of persistence has 1 to 32 bits, of IPv6 1 to 128")
+        } else if self.group.is_some_and(|group| group.get() > MAX_GROUP) {
+            Some("a group of persistence has a number up to 2147483647")
+        } else {
+            None
+        }
+    }
 }
 
 /// How many connections each source of a service has, how fast each begins new ones, and all together. A source is an address, or all
@@ -301,6 +337,10 @@ pub enum Scheduler {
     LeastConnections,
     /// The one with the fewest connections over its weight.
     WeightedLeastConnections,
+    /// The one with the fewest over its weight, the new one counted, which is established.
+    ShortestExpectedDelay,
+    /// The same, and one without any connection before all others.
+    NeverQueue,
     /// By the client's address, weighted; a change of backends moves few clients (Maglev's table).
     SourceHash,
     /// By the client's address and port, weighted (Eisenbud et al., "Maglev", NSDI 2016).
@@ -357,6 +397,8 @@ impl Scheduler {
         match self {
             Self::RoundRobin | Self::WeightedRoundRobin => scheduler::ROUND_ROBIN,
             Self::LeastConnections | Self::WeightedLeastConnections => scheduler::LEAST,
+            Self::ShortestExpectedDelay => scheduler::SHORTEST_DELAY,
+            Self::NeverQueue => scheduler::NEVER_QUEUE,
             Self::SourceHash => scheduler::SOURCE_HASH,
             Self::Maglev => scheduler::FLOW_HASH,
         }
@@ -378,6 +420,8 @@ pub struct Backend {
     pub weight: u32,
     /// Connections, established or not, at which it gets no more.
     pub limit: Option<NonZeroU32>,
+    /// Where it has reached its limit it gets some again when it has fewer than so many; `None`: when it has fewer than the limit.
+    pub lower_limit: Option<NonZeroU32>,
 }
 
 /// After how long a silence a connection is forgotten, by its state: 1 s to 30 days, kept to 134 ms. The defaults are
@@ -445,6 +489,7 @@ impl Timeouts {
     }
 }
 
+const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// ipvsadm's largest weight.
 pub const MAX_WEIGHT: u32 = 65_535;
 /// Backends that one service can have.
@@ -514,7 +559,10 @@ impl Service {
             }
         }
         let mut seen = HashSet::new();
-        for Backend { address: backend, weight, .. } in self.backends.iter().copied() {
+        for Backend { address: backend, weight, limit, lower_limit } in self.backends.iter().copied() {
+            if lower_limit.is_some_and(|lower| limit.is_none_or(|limit| lower > limit)) {
+                return Err(ConfigError::LowerLimit { service, backend });
+            }
             if !seen.insert(backend) {
                 return Err(ConfigError::DuplicateBackend { service, backend });
             }
@@ -532,6 +580,9 @@ impl Service {
         if let Some(what) = self.limits.flaw(service.is_ipv6()) {
             return Err(ConfigError::Limits { service, what });
         }
+        if let Some(what) = self.persistence.and_then(|persistence| persistence.flaw(service.is_ipv6())) {
+            return Err(ConfigError::Limits { service, what });
+        }
         let full_nat = matches!(self.forward, ForwardingMethod::FullNat { .. });
         if self.client_address != ClientAddress::Off && (self.protocol != Protocol::Tcp || !full_nat) {
             return Err(ConfigError::ClientAddress { service });
@@ -539,9 +590,8 @@ impl Service {
         if self.client_address != ClientAddress::Off && self.sloppy_tcp {
             return Err(ConfigError::PickedUpClient { service });
         }
-        let month = Duration::from_secs(30 * 24 * 3600);
         for (_, name, timeout) in self.timeouts.named() {
-            if timeout < Duration::from_secs(1) || timeout > month {
+            if timeout < Duration::from_secs(1) || timeout > MAX_TIMEOUT {
                 return Err(ConfigError::Timeout { service, name });
             }
         }
@@ -560,7 +610,12 @@ mod tests {
             address: "192.0.2.1:80".parse().unwrap(),
             scheduler: Scheduler::RoundRobin,
             forward: ForwardingMethod::FullNat { local: vec!["198.51.100.1".parse().unwrap()] },
-            backends: vec![Backend { address: "203.0.113.1:8080".parse().unwrap(), weight: 1, limit: None }],
+            backends: vec![Backend {
+                address: "203.0.113.1:8080".parse().unwrap(),
+                weight: 1,
+                limit: None,
+                lower_limit: None,
+            }],
             limit: None,
             timeouts: Timeouts::default(),
             expire: ExpiryPolicy::Never,
@@ -570,6 +625,7 @@ mod tests {
             client_address: ClientAddress::Off,
             access: AccessLists::default(),
             limits: Limits::default(),
+            persistence: None,
         }
     }
 
@@ -594,6 +650,12 @@ mod tests {
         assert!(matches!(refused(mapped), ConfigError::ServiceAddress { .. } | ConfigError::Family { .. }));
         assert!(matches!(refused(|s| s.backends.push(s.backends[0])), ConfigError::DuplicateBackend { .. }));
         assert!(matches!(refused(|s| s.backends[0].weight = 65_536), ConfigError::Weight { .. }));
+        let lower = |limit, lower: u32| {
+            let limits = (NonZeroU32::new(limit), NonZeroU32::new(lower));
+            refused(|s: &mut Service| (s.backends[0].limit, s.backends[0].lower_limit) = limits)
+        };
+        assert!(matches!(lower(0, 5), ConfigError::LowerLimit { .. }));
+        assert!(matches!(lower(4, 5), ConfigError::LowerLimit { .. }));
         assert!(matches!(refused(|s| s.address.set_port(0)), ConfigError::ServicePort { .. }));
         let local = |s: &mut Service| s.forward = ForwardingMethod::FullNat { local: vec![s.address.ip()] };
         assert!(matches!(refused(local), ConfigError::LocalIsService { .. }));
@@ -607,6 +669,13 @@ mod tests {
         assert!(matches!(refused(datagrams), ConfigError::ClientAddress { .. }));
         let picked_up = |s: &mut Service| (s.client_address, s.sloppy_tcp) = (ClientAddress::Toa, true);
         assert!(matches!(refused(picked_up), ConfigError::PickedUpClient { .. }));
+        let kept = |seconds, prefix| {
+            let timeout = Duration::from_secs(seconds);
+            refused(|s: &mut Service| s.persistence = Some(Persistence { timeout, prefix, group: None }))
+        };
+        assert!(matches!(kept(0, 32), ConfigError::Limits { .. }));
+        assert!(matches!(kept(30 * 24 * 3600 + 1, 32), ConfigError::Limits { .. }));
+        assert!(matches!(kept(300, 33), ConfigError::Limits { .. }));
         let zero = |s: &mut Service| s.timeouts.close = Duration::ZERO;
         assert!(matches!(refused(zero), ConfigError::Timeout { name: "close", .. }));
     }

@@ -12,8 +12,9 @@ use crate::grace::GracePeriod;
 
 use super::access::AccessTable;
 use super::attach::TransmitMethod;
-use super::config::{AccessLists, Config, ForwardingMethod, Policy, Protocol, Service, UnhandledPolicy};
+use super::config::{AccessLists, Config, ForwardingMethod, Persistence, Policy, Protocol, Service, UnhandledPolicy};
 use super::handle::BalancerHandle;
+use super::persistence::{self, ForgottenNumbers, Members};
 use super::reason::{Drop, Pass};
 use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry, ServiceRegistry};
 use super::removed::RemovedCounters;
@@ -45,6 +46,8 @@ pub struct Balancer {
     /// Of this control plane.
     pub(super) gone: RemovedCounters,
     pub(super) access: AccessTable,
+    /// What the map of that name has.
+    pub(super) members: Members,
     pub(super) control: Control,
     /// Where packets are spread over workers.
     pub(super) spreader: Option<Spreader>,
@@ -118,6 +121,7 @@ impl Balancer {
         for (number, value) in drained {
             self.handle.tables.backends.set(&number, &value)?;
         }
+        self.apply_members(config)?;
         self.close_others(config)?;
         self.apply_access(config, false)?;
         self.leave_locals(config);
@@ -219,7 +223,8 @@ impl Balancer {
             proxy_from: service.syn_proxy.from(),
             client_address: service.client_address.number(),
             access: AccessTable::lists_of(&service.access, of_all) | limited,
-            ..shape::Service::default()
+            persistent_bits: persistence::bits_of(service),
+            persistence: service.persistence.map_or(0, Persistence::ticks),
         };
         self.handle.tables.services.set(&number, &value)?;
         if !was_open {
@@ -247,9 +252,10 @@ impl Balancer {
             address: backend.address.ip().into(),
             port: port_of(backend.address.port()),
             protocol: service.protocol.number(),
-            weight: service.scheduler.weight(backend.weight),
+            weight: service.scheduler.weight(backend.weight) as u16,
             limit: backend.limit.map_or(0, std::num::NonZero::get),
-            service: number,
+            lower: backend.lower_limit.map_or(0, std::num::NonZero::get),
+            service: number as u16,
             ends: service.expire.ends(false, backend.weight).into(),
         };
         let at = (number, backend.address);
@@ -429,6 +435,7 @@ impl Balancer {
                 }
             }
         }
+        let mut forgotten = ForgottenNumbers::default();
         for (at, number) in gone {
             let traffic: Vec<TrafficCount> = self.handle.tables.traffic.per_cpu(number)?;
             self.change_past(at.0, &traffic, TrafficCount::add)?;
@@ -438,6 +445,7 @@ impl Balancer {
             }
             self.handle.tables.backends.set(&number, &shape::Backend::default())?;
             self.known.backends.remove(&at);
+            forgotten.backends.insert(number);
         }
         let backends = &self.known.backends;
         let idle = |number| !backends.keys().any(|(service, _)| *service == number);
@@ -451,7 +459,9 @@ impl Balancer {
             self.handle.tables.past.set_all_cpus(identity.1, &TrafficCount::default())?;
             self.handle.tables.services.set(&identity.1, &shape::Service::default())?;
             self.known.services.remove(&identity.0);
+            forgotten.services.insert(identity.1);
         }
+        self.handle.forget_sources_of(&forgotten)?;
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use super::config::ExpiryPolicy;
 use super::control::{ADOPT, Balancer, PROGRAM, SWEEP, key, protocol};
 use super::handle::BalancerHandle;
 use super::hash::KEYS;
+use super::persistence::Members;
 use super::reason::{Drop, Pass};
 use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry, ServiceRegistry};
 use super::removed::RemovedCounters;
@@ -83,6 +84,8 @@ pub(crate) struct Tables {
     pub(crate) sources: Map,
     /// Connections by service that no counter of sources was free for.
     pub(crate) unlimited: Map,
+    pub(crate) templates: Map,
+    pub(crate) members: Map,
     /// Only programs use these.
     others: [Map; 3],
     /// What old kernels' programs hold while they change tables (bpf/lib/atomic.h).
@@ -134,6 +137,8 @@ impl Tables {
             paces: map("paces", long)?,
             sources: map("sources", size_of::<shape::SourceSet>())?,
             unlimited: map("unlimited", long)?,
+            templates: map("templates", size_of::<shape::Template>())?,
+            members: map("members", number)?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
             locks: Map::any(object, "locks").ok(),
         })
@@ -188,6 +193,8 @@ impl Tables {
             &self.paces,
             &self.sources,
             &self.unlimited,
+            &self.templates,
+            &self.members,
             a,
             b,
             c,
@@ -290,6 +297,7 @@ impl Balancer {
                 ports: PortShare::of_tuning(&tuning),
                 prefixes: Sizes::prefixes_of(tables.access_hits.entries(), tables.services.entries() - 1),
                 sources: Sizes::sources_of(tables.sources.entries()),
+                templates: tables.templates.entries(),
             };
         }
         let control = tables.controls.at(0)?;
@@ -300,6 +308,7 @@ impl Balancer {
             known: ServiceRegistry::default(),
             gone: RemovedCounters::default(),
             access: AccessTable::default(),
+            members: Members::default(),
             control,
             spreader: None,
             unsent,
@@ -317,6 +326,7 @@ impl Balancer {
         if kept.is_some() {
             balancer.known = balancer.recall()?;
             balancer.access = balancer.recall_access()?;
+            balancer.members = balancer.recall_members()?;
             balancer.handle.publish(&balancer.known);
         }
         Ok(balancer)
@@ -365,7 +375,7 @@ impl Balancer {
         for number in 1..=self.sizes.backends {
             let backend: shape::Backend = self.tables.backends.at(number)?;
             if backend.service != 0 {
-                let at = (backend.service, socket(backend.address, backend.port));
+                let at = (backend.service.into(), socket(backend.address, backend.port));
                 // One that is not in the next configuration is removed then.
                 known.backends.insert(at, BackendEntry { number, leaving: None });
             }
@@ -419,6 +429,8 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "paces" => ("paces", sizes.services + 1),
         "unlimited" => ("unlimited", sizes.services + 1),
         "sources" => ("sources", tuning.source_sets),
+        "templates" => ("templates", sizes.templates),
+        "members" => ("members", sizes.backends),
         stages::REPLIES => (stages::REPLIES, sizes.connections),
         _ => return None,
     })

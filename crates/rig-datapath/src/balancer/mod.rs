@@ -22,6 +22,7 @@ mod load;
 pub mod model;
 mod neighbors;
 mod next_hops;
+mod persistence;
 mod reason;
 pub(crate) mod receiver;
 mod registry;
@@ -45,13 +46,15 @@ pub use access::AccessHits;
 pub use adopt::{Adopted, Adopter, AdoptionRefusal, SharedConnection, TableRecord};
 pub use attach::{Attachment, GenericXdp, Mode, TransmitMethod, release};
 pub use config::{
-    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, MAX_BACKENDS, MAX_RATE,
-    MAX_WEIGHT, Policy, PortReuse, Protocol, Rate, Scheduler, Service, SynProxy, Timeouts, UnhandledPolicy,
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, MAX_BACKENDS, MAX_GROUP,
+    MAX_RATE, MAX_WEIGHT, Persistence, Policy, PortReuse, Protocol, Rate, Scheduler, Service, SynProxy, Timeouts,
+    UnhandledPolicy,
 };
 pub use control::{Balancer, Clock};
 pub use handle::{BalancerHandle, SweepReport};
 pub use neighbors::release_kept_neighbors;
 pub use next_hops::{NextHopState, NextHopStatus, NextHops};
+pub use persistence::PersistentSource;
 pub use reason::{Drop, Pass};
 pub use receiver::{AddressReceiver, MOST_TRUSTED, Receptions};
 pub use shape::State;

@@ -23,13 +23,20 @@ pub(crate) fn list(scheduler: Scheduler, backends: &[Backend]) -> Vec<usize> {
     let with_weight = || (0..weights.len()).filter(|&at| weights[at] > 0);
     match scheduler {
         Scheduler::RoundRobin => with_weight().collect(),
-        Scheduler::LeastConnections | Scheduler::WeightedLeastConnections if with_weight().count() <= LEAST_SCANNED => {
+        Scheduler::LeastConnections
+        | Scheduler::WeightedLeastConnections
+        | Scheduler::ShortestExpectedDelay
+        | Scheduler::NeverQueue
+            if with_weight().count() <= LEAST_SCANNED =>
+        {
             with_weight().collect()
         }
         // Of more, two are drawn from a round in which each is as often as its weight says.
-        Scheduler::LeastConnections | Scheduler::WeightedLeastConnections | Scheduler::WeightedRoundRobin => {
-            interleaved(&shortened(&weights))
-        }
+        Scheduler::LeastConnections
+        | Scheduler::WeightedLeastConnections
+        | Scheduler::ShortestExpectedDelay
+        | Scheduler::NeverQueue
+        | Scheduler::WeightedRoundRobin => interleaved(&shortened(&weights)),
         Scheduler::SourceHash | Scheduler::Maglev => {
             let mut weighted: Vec<_> = with_weight().map(|at| (at, backends[at].address, weights[at])).collect();
             // Who claims first has the entry: the order in which they were configured is not to matter, so that balancers side by
@@ -168,7 +175,11 @@ mod tests {
 
     fn backends(weights: &[u32]) -> Vec<Backend> {
         let address = |at: usize| SocketAddr::new([10, 0, (at >> 8) as u8, at as u8].into(), 80);
-        weights.iter().enumerate().map(|(at, &weight)| Backend { address: address(at), weight, limit: None }).collect()
+        weights
+            .iter()
+            .enumerate()
+            .map(|(at, &weight)| Backend { address: address(at), weight, limit: None, lower_limit: None })
+            .collect()
     }
 
     fn shares(list: &[usize], of: usize) -> Vec<usize> {

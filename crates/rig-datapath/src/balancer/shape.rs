@@ -89,6 +89,8 @@ pub(crate) mod scheduler {
     pub(crate) const LEAST: u8 = 2;
     pub(crate) const SOURCE_HASH: u8 = 3;
     pub(crate) const FLOW_HASH: u8 = 4;
+    pub(crate) const SHORTEST_DELAY: u8 = 5;
+    pub(crate) const NEVER_QUEUE: u8 = 6;
 }
 
 /// Bits of `Service::access`, and of lists of IPv6 in the trie.
@@ -114,7 +116,10 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 5;
+pub(crate) const SHAPE_VERSION: u32 = 6;
+
+/// In the number of a group of services that share templates.
+pub(crate) const GROUP_BIT: u32 = 0x8000_0000;
 
 /// In place of a service's number in a sweep.
 pub(crate) const ANY_SERVICE: u32 = u32::MAX;
@@ -202,7 +207,19 @@ plain! {
         syn_proxy: u8,
         access: u8,
         client_address: u8,
-        pad: [u8; 5],
+        persistent_bits: u8,
+        persistence: u32,
+    }
+
+    pub(crate) struct TemplateKey: 24 {
+        source: Address,
+        service: u32,
+        pad: u32,
+    }
+
+    pub(crate) struct Template: 8 {
+        until: u32,
+        backend: u32,
     }
 
     pub(crate) struct AccessKey: 24 {
@@ -217,7 +234,7 @@ plain! {
         length: u16,
     }
 
-    pub(crate) struct Limits: 48 {
+    pub(crate) struct Limits: 56 {
         gap: u64,
         slack: u64,
         source_gap: u64,
@@ -225,6 +242,8 @@ plain! {
         source_limit: u32,
         current: u32,
         length: [u8; SOURCE_LENGTHS],
+        group: u32,
+        pad: u32,
     }
 
     pub(crate) struct Source: 16 {
@@ -249,13 +268,15 @@ plain! {
         port: u16,
         protocol: u8,
         ends: u8,
-        weight: u32,
+        weight: u16,
+        service: u16,
         limit: u32,
-        service: u32,
+        lower: u32,
     }
 
-    pub(crate) struct Load: 8 {
+    pub(crate) struct Load: 16 {
         connections: u64,
+        full: u64,
     }
 
     pub(crate) struct Refusals: 256 {
@@ -317,7 +338,7 @@ plain! {
         source_sets: u32,
     }
 
-    pub(crate) struct Trace: 168 {
+    pub(crate) struct Trace: 176 {
         kind: u32,
         entry: u32,
         live: u64,
@@ -329,6 +350,8 @@ plain! {
         mtu: u32,
         cpu: u32,
         owned: u32,
+        kept: u32,
+        pad: u32,
         hash: u64,
         copy: Connection,
         splice: Splice,

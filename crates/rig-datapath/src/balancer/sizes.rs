@@ -6,7 +6,8 @@ use crate::Error;
 
 use super::shape::{
     Address, Backend, CachedRoute, ConnectionCount, HoldDown, Limits, Load, MAX_COUNTERS, PORT_BLOCK, PORT_SEQUENCES,
-    Refusals, SHAPE_VERSION, SOURCE_WAYS, Service, ServiceKey, Set, SourceSet, TrafficCount, Tuning, WAYS,
+    Refusals, SHAPE_VERSION, SOURCE_WAYS, Service, ServiceKey, Set, SourceSet, Template, TemplateKey, TrafficCount,
+    Tuning, WAYS,
 };
 
 /// Room in the tables.
@@ -28,6 +29,8 @@ pub struct Sizes {
     pub prefixes: u32,
     /// Sources of all services with limits for them, 2 to 2^24, rounded up to an even number: 32 bytes each, used or not.
     pub sources: u32,
+    /// Sources of all services with persistence together that are remembered at a time, 1 to 2^24: 96 bytes each, used or not.
+    pub templates: u32,
 }
 
 impl Default for Sizes {
@@ -40,6 +43,7 @@ impl Default for Sizes {
             list_entries: 1 << 19,
             prefixes: 1 << 14,
             sources: 1 << 16,
+            templates: 1 << 16,
             ports: PortShare::default(),
         }
     }
@@ -120,7 +124,7 @@ pub struct Memory {
     pub configuration: u64,
     /// What the SYN proxy keeps of its connections: none until it has any.
     pub splices: u64,
-    /// Counters of sources.
+    /// Counters of sources, and which backends they are kept at.
     pub sources: u64,
 }
 
@@ -206,6 +210,7 @@ impl Sizes {
             ("the share of local ports with this number", self.ports.share.into(), 1, self.ports.of.into()),
             ("prefixes", self.prefixes, 1, 1 << 20),
             ("sources", self.sources, 2, 1 << 24),
+            ("templates", self.templates, 1, 1 << 24),
         ];
         for (what, wanted, least, most) in bounds {
             if !(least..=most).contains(&wanted) {
@@ -245,6 +250,7 @@ impl Sizes {
                 + u64::from(self.access_numbers()) * 8 * cpus,
             splices: 0,
             sources: u64::from(self.source_sets()) * size_of::<SourceSet>() as u64
+                + u64::from(self.templates) * (size_of::<TemplateKey>() + size_of::<Template>() + HASHED) as u64
                 + bytes(self.services, size_of::<Limits>() + 8)
                 + bytes(self.services, 8) * cpus,
         }

@@ -7,6 +7,7 @@ use crate::Error;
 use super::config::{Limits, Service};
 use super::control::Balancer;
 use super::handle::BalancerHandle;
+use super::persistence::group_of;
 use super::shape::{self, SOURCE_LENGTHS, SOURCE_WAYS, Source, SourceSet, access};
 
 /// Of IPv4 written in IPv6.
@@ -76,6 +77,7 @@ impl Balancer {
         let most = SOURCE_LENGTHS - 1;
         let now = limits(&service.limits, service.address.is_ipv6(), before, is_idle)
             .ok_or(Error::SourcePrefixes { service: service.address, most })?;
+        let now = shape::Limits { group: group_of(service), ..now };
         if now != before {
             // A packet that finds a length in force finds what it is.
             tables.limits.set(&number, &shape::Limits { length: now.length, ..before })?;

@@ -192,7 +192,7 @@ impl BalancerHandle {
                 counts.iter().for_each(|cpu| sum.add(cpu));
                 backends.push(BackendStatus {
                     address: *address,
-                    weight: backend.weight,
+                    weight: backend.weight.into(),
                     limit: NonZeroU32::new(backend.limit),
                     leaving: of.leaving.is_some(),
                     active,

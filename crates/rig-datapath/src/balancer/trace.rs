@@ -70,6 +70,8 @@ pub struct NewConnection {
     pub backend: Option<SocketAddr>,
     /// The backend is that of the connection before, and the scheduler is not asked.
     pub stays: bool,
+    /// Nor is it where the source is kept at the backend, by the service's persistence.
+    pub kept: bool,
     /// Where the backend's packets would come to, with FullNAT; the next one of this CPU. Another packet may take it.
     pub local: Option<SocketAddr>,
     /// Whether it would come to be. Otherwise [`Trace::drop`] says why not.
@@ -241,6 +243,7 @@ impl BalancerHandle {
             scheduler,
             backend: backend.map(|backend| socket(backend.address, backend.port)),
             stays: notes.reopening == SAME_BACKEND,
+            kept: notes.kept != 0,
             local: names.local(&notes.copy).filter(|_| has_local),
             complete: notes.created != 0,
         })

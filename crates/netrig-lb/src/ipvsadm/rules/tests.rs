@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fixture;
-use crate::message::{BackendEntry, BackendOptions, Counters, Rates, ServiceKey, ServiceLimits};
+use crate::message::{BackendEntry, BackendOptions, Counters, Rates, ServiceKey, ServiceLimits, ServicePersistence};
 
 #[test]
 fn rules_are_lines_of_ipvsadm() {
@@ -34,7 +34,7 @@ fn lines_may_begin_with_the_program_and_may_be_comments() {
 #[test]
 fn what_is_no_rule_is_refused_with_its_line() {
     for (text, why) in [
-        ("-C\n-A -t 192.0.2.1:80 -p 300", "line 2: -p, --persistent is refused"),
+        ("-C\n-A -t 192.0.2.1:80 --pe sip", "line 2: --pe is refused"),
         ("-C\n\n-L -n", "line 3: '-L -n' changes no rule"),
         ("-R", "line 1: '-R' changes no rule"),
         ("-C --name other", "line 1: '-C --name other' changes no rule"),
@@ -60,6 +60,7 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
                     reuse: options.reuse.unwrap_or("reschedule".to_owned()),
                     syn_proxy_said: options.syn_proxy,
                     limits: options.limits,
+                    persistence: options.persistence,
                     ..of(service, scheduler, timeout, ForwardingMethod::Route, Vec::new(), Vec::new())
                 });
             }
@@ -67,10 +68,14 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
                 let at = find(&mut made, service);
                 made[at].local.push(address);
             }
-            RuleChange::AddBackend { service, backend, options: BackendOptions { forward, weight, limit, .. } } => {
+            RuleChange::AddBackend {
+                service,
+                backend,
+                options: BackendOptions { forward, weight, limit, lower_limit, .. },
+            } => {
                 let at = find(&mut made, service);
                 made[at].forward = forward.unwrap();
-                made[at].backends.push(backend_of(backend, weight.unwrap(), limit));
+                made[at].backends.push(backend_of(backend, weight.unwrap(), limit, lower_limit));
             }
             other => panic!("{other:?} is not what -S writes"),
         }
@@ -106,6 +111,7 @@ fn of(
         unanswered: 0,
         limits: ServiceLimits::default(),
         unlimited: 0,
+        persistence: ServicePersistence::default(),
         open: true,
         lacks: None,
         counters,
@@ -117,16 +123,18 @@ fn of(
     }
 }
 
-fn backend_of(address: SocketAddr, weight: u32, limit: Option<u32>) -> BackendEntry {
+fn backend_of(address: SocketAddr, weight: u32, limit: Option<u32>, lower_limit: Option<u32>) -> BackendEntry {
     let (counters, total, rates) = (Counters::default(), Counters::default(), Rates::default());
     BackendEntry {
         address,
         weight,
         limit,
+        lower_limit,
         leaving: false,
         drain_ms: None,
         active: 0,
         inactive: 0,
+        persistent: 0,
         counters,
         total,
         rates,
@@ -146,7 +154,7 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
         ForwardingMethod::Route,
         ForwardingMethod::Tunnel,
     ]);
-    let scheduler = prop::sample::select(vec!["rr", "wrr", "lc", "wlc", "sh", "mh"]);
+    let scheduler = prop::sample::select(vec!["rr", "wrr", "lc", "wlc", "sed", "nq", "sh", "mh"]);
     let protocol = prop::sample::select(vec![Protocol::Tcp, Protocol::Udp]);
     (any::<bool>(), protocol, 1..=u16::MAX, forward, scheduler, prop::option::of(1..=2_592_000_u32)).prop_flat_map(
         |(six, protocol, port, forward, scheduler, timeout)| {
@@ -154,7 +162,8 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
             let keeps_port = matches!(forward, ForwardingMethod::Route | ForwardingMethod::Tunnel);
             let backend = (address(six), 1..=u16::MAX, 0..=65_535_u32, prop::option::of(1..u32::MAX)).prop_map(
                 move |(ip, own, weight, limit)| {
-                    backend_of(SocketAddr::new(ip, if keeps_port { port } else { own }), weight, limit)
+                    let lower = limit.filter(|limit| limit % 2 == 0).map(|limit| limit / 2);
+                    backend_of(SocketAddr::new(ip, if keeps_port { port } else { own }), weight, limit, lower)
                 },
             );
             let local = prop::collection::vec(address(six), 0..4);
@@ -177,6 +186,19 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
                             ..ServiceLimits::default()
                         },
                         _ => ServiceLimits { new_rate: Some(more), new_burst: Some(9), ..ServiceLimits::default() },
+                    },
+                    persistence: match (port % 4, six) {
+                        (0, _) => ServicePersistence::default(),
+                        (1, false) => ServicePersistence {
+                            timeout: Some(more),
+                            prefix4: Some(24),
+                            prefix6: None,
+                            group: Some(more),
+                        },
+                        (1, true) => {
+                            ServicePersistence { timeout: Some(more), prefix4: None, prefix6: Some(56), group: None }
+                        }
+                        _ => ServicePersistence { timeout: Some(more), ..ServicePersistence::default() },
                     },
                     ..of(key, scheduler.to_owned(), timeout, forward, local, backends)
                 }

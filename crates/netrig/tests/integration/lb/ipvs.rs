@@ -148,17 +148,32 @@ fn ipvsadm_adds_edits_deletes_and_lists() {
         let _running = empty(lab);
         done(lab, &format!("-A -t {SERVICE} -s wrr"));
         done(lab, &format!("-a -t {SERVICE} -r {A} -m -w 1"));
-        done(lab, &format!("-a -t {SERVICE} -r {B} -m -w 2 -x 500"));
+        done(lab, &format!("-a -t {SERVICE} -r {B} -m -w 2 -x 500 -y 400"));
         assert_eq!(answering(lab, 6), "ab");
         let listed = done(lab, "-L -n --stats");
         let line = listed.lines().find(|line| line.contains(SERVICE)).unwrap().split_whitespace();
         let counts: Vec<u64> = line.skip(2).map(|count| count.parse().unwrap()).collect();
         assert!(counts[0] >= 6 && counts[1..].iter().all(|count| *count > counts[0]), "{listed}");
         assert!(done(lab, "-L -n --rate").contains(A));
-        assert!(done(lab, "-L -n --thresholds").contains("500"));
+        let listed = done(lab, "-L -n --thresholds");
+        assert!(listed.contains("500") && listed.contains("400"), "{listed}");
 
         done(lab, &format!("-e -t {SERVICE} -r {A} -m -w 0"));
         assert_eq!(answering(lab, 4), "b");
+        done(lab, &format!("-E -t {SERVICE} -s nq"));
+        assert_eq!(status(lab).services[0].scheduler, "nq");
+        // All of a client's go where its last one went; without -p it has none again.
+        done(lab, &format!("-e -t {SERVICE} -r {A} -m -w 1"));
+        done(lab, &format!("-E -t {SERVICE} -s wrr -p 60 -M 255.255.255.0"));
+        answering(lab, 1);
+        assert_eq!(answering(lab, 6).len(), 1);
+        let listed = done(lab, "-L -n");
+        assert!(listed.contains("wrr persistent 60 mask 255.255.255.0"), "{listed}");
+        let listed = done(lab, "-L -n --persistent-conn");
+        let kept = listed.lines().filter(|line| line.contains("->") && line.split_whitespace().nth(3) == Some("1"));
+        assert_eq!(kept.count(), 1, "{listed}");
+        done(lab, &format!("-E -t {SERVICE} -s wrr"));
+        assert_eq!(answering(lab, 6), "ab");
         done(lab, &format!("-E -t {SERVICE} -s mh -b mh-port"));
         assert_eq!(status(lab).services[0].scheduler, "mh");
         done(lab, "--set 900 0 0");
@@ -170,16 +185,15 @@ fn ipvsadm_adds_edits_deletes_and_lists() {
         refused(lab, &format!("-a -t {SERVICE} -r {A} -m"), "already exists");
         refused(lab, &format!("-d -t {SERVICE} -r 10.2.0.9:1"), "No such destination");
         refused(lab, "-D -t 10.9.0.9:80", "No such service");
-        refused(lab, "-A -t 10.9.0.9:80 -s nq", "scheduler 'nq': the balancer has rr, wrr, lc, wlc, sh, mh");
-        refused(lab, "-A -t 10.9.0.9:80 -p 60", "no client persistence");
+        refused(lab, "-A -t 10.9.0.9:80 -s dh", "scheduler 'dh': the balancer has rr, wrr, lc, wlc, sed, nq, sh, mh");
         refused(lab, "-A -f 7", "firewall mark 7");
         refused(lab, &format!("-a -t {SERVICE} -r 10.2.0.9 -i"), "--local");
-        refused(lab, &format!("-a -t {SERVICE} -r 10.2.0.9 -m -x 9 -y 5"), "no lower thresholds");
+        refused(lab, &format!("-a -t {SERVICE} -r 10.2.0.9 -m -x 5 -y 9"), "a lower threshold");
         refused(lab, "--start-daemon master --mcast-interface lb0", "[sync] in the balancer's file");
         // There is no file of the kernel's with connections.
         assert!(!ipvsadm(lab, "-L -c").status.success());
 
-        done(lab, "-A -u [2001:db8::1]:53 -s sh");
+        done(lab, "-A -u [2001:db8::1]:53 -s sh -p 120 -M 64");
         done(lab, "-a -u [2001:db8::1]:53 -r [2001:db8::2]:53 -g -w 7");
         let saved = lab.command(&["ipvs", "--", "ipvsadm-save", "-n"]).output().unwrap();
         let saved = text(&saved.stdout);
@@ -310,9 +324,18 @@ fn keepalived_adds_weighs_and_removes_servers_by_its_checks() {
             until(TIMEOUT, || fs::read_to_string(lab.path("quorum")).ok().filter(|said| said.lines().count() == 3));
         assert_eq!(scripts.as_deref(), Some("up\ndown\nup\n"), "{}", keepalived.said());
 
-        lab.write("k.conf", &virtual_server(lab, 5));
+        let kept = "protocol TCP\n persistence_timeout 60\n persistence_granularity 255.255.255.0";
+        lab.write("k.conf", &virtual_server(lab, 5).replace("protocol TCP", kept));
         keepalived.signal(Signal::HUP);
         become_backends(lab, &[(A, 5), (B, 1)], || keepalived.said());
+        let persists = || {
+            let services = status(lab).services;
+            let open = services.iter().find(|service| service.open)?;
+            (open.persistence.timeout == Some(60) && open.persistence.prefix4 == Some(24)).then_some(())
+        };
+        assert!(until(TIMEOUT, persists).is_some(), "{}", keepalived.said());
+        answering(lab, 1);
+        assert_eq!(answering(lab, 6).len(), 1);
         keepalived.signal(Signal::TERM);
         assert_eq!(keepalived.ends(), Some(0), "{}", keepalived.said());
         assert!(status(lab).services.iter().all(|service| !service.open));

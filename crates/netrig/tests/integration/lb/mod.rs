@@ -7,6 +7,7 @@ mod ipvs;
 mod lab;
 mod limits;
 mod next_hops;
+mod persistence;
 mod receive;
 mod reuse;
 mod run_directory;

@@ -6,10 +6,17 @@ use super::super::config::Scheduler;
 use super::super::reason::Drop;
 use super::super::schedule::{self, LEAST_SCANNED};
 use super::super::shape::State;
-use super::{Model, ServiceId};
+use super::{BackendState, Model, ServiceId};
 
 const LEAST_WALKED: usize = 64;
 const SCHEDULE_TRIES: usize = 32;
+
+impl BackendState {
+    /// One that gets no connections yet.
+    pub(super) fn new(service: ServiceId, address: SocketAddr) -> Self {
+        Self { service, address, weight: 0, limit: 0, lower: 0, is_full: false, leaving: None, gone: false }
+    }
+}
 
 impl Model {
     /// Connections of a backend: all, and those that are established.
@@ -19,8 +26,18 @@ impl Model {
     }
 
     pub(super) fn admits(&self, backend: usize) -> bool {
-        let limit = self.backends[backend].limit;
-        self.backends[backend].weight > 0 && (limit == 0 || self.load(backend).0 < u64::from(limit))
+        let BackendState { weight, limit, lower, is_full, .. } = self.backends[backend];
+        let most = if is_full && lower > 0 { lower } else { limit };
+        weight > 0 && (limit == 0 || self.load(backend).0 < u64::from(most.min(limit)))
+    }
+
+    /// A connection to it begins.
+    pub(super) fn count_towards(&mut self, backend: usize) {
+        let count = self.load(backend).0 + 1;
+        let known = &mut self.backends[backend];
+        if known.lower > 0 {
+            known.is_full = count >= u64::from(known.limit);
+        }
     }
 
     pub(super) fn schedule(&mut self, service: ServiceId, client: SocketAddr) -> Result<usize, Drop> {
@@ -30,12 +47,21 @@ impl Model {
             return Err(Drop::NoBackend);
         }
         let first = match known.service.scheduler {
-            Scheduler::LeastConnections | Scheduler::WeightedLeastConnections => {
+            Scheduler::LeastConnections
+            | Scheduler::WeightedLeastConnections
+            | Scheduler::ShortestExpectedDelay
+            | Scheduler::NeverQueue => {
+                let scheduler = known.service.scheduler;
                 let list = known.list.clone();
                 let open = list.iter().copied().filter(|backend| self.admits(*backend));
                 let cost = |backend: usize| {
                     let (all, established) = self.load(backend);
-                    (established * 256 + all - established, u64::from(self.backends[backend].weight))
+                    let itself = match scheduler {
+                        Scheduler::ShortestExpectedDelay => 256,
+                        Scheduler::NeverQueue if all > 0 => 256,
+                        _ => 0,
+                    };
+                    (established * 256 + all - established + itself, u64::from(self.backends[backend].weight))
                 };
                 let less = |best: usize, next: usize| {
                     let ((a, a_weight), (b, b_weight)) = (cost(best), cost(next));

@@ -7,6 +7,7 @@ mod choice;
 mod client_address;
 mod local_ports;
 mod packet;
+mod persistence;
 mod refusal;
 mod shortage;
 mod sources;
@@ -31,6 +32,7 @@ use super::schedule;
 use super::shape::State;
 use super::syn_proxy::CookieSecret;
 use packet::{Kind, Packet, ParsedPacket, Tuple};
+use persistence::{SourceOfTemplate, Template};
 use refusal::Refusal;
 use sources::SourceId;
 use state::is_closing;
@@ -72,7 +74,7 @@ enum Direction {
     Outward,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct ServiceId(usize);
 
 #[derive(Debug, Clone)]
@@ -94,6 +96,9 @@ struct BackendState {
     address: SocketAddr,
     weight: u32,
     limit: u32,
+    lower: u32,
+    /// It has reached its limit, and not fallen below the lower one since.
+    is_full: bool,
     /// Removed; true once it was seen without connections.
     leaving: Option<bool>,
     /// Nothing is known of it any more.
@@ -155,6 +160,8 @@ pub struct Model {
     searches: (u32, u32),
     /// When each source may begin a connection that is not ahead of its rate.
     sources: HashMap<SourceId, u64>,
+    /// Which backend sources are kept at.
+    templates: HashMap<SourceOfTemplate, Template>,
     connections: Vec<Connection>,
     /// When the slots of ended connections were ended.
     dead: Vec<u32>,
@@ -198,6 +205,7 @@ impl Model {
             held_down: HashMap::new(),
             searches: (0, 0),
             sources: HashMap::new(),
+            templates: HashMap::new(),
             connections: Vec::new(),
             dead: Vec::new(),
             capacity,
@@ -241,6 +249,7 @@ impl Model {
                 known.leaving = None;
                 known.weight = service.scheduler.weight(backend.weight);
                 known.limit = backend.limit.map_or(0, std::num::NonZero::get);
+                known.lower = backend.lower_limit.map_or(0, std::num::NonZero::get);
                 numbers.push(number);
             }
             let list = schedule::list(service.scheduler, &service.backends);
@@ -283,8 +292,7 @@ impl Model {
     fn backend(&mut self, service: ServiceId, address: SocketAddr) -> usize {
         let same = |known: &BackendState| known.service == service && known.address == address && !known.gone;
         self.backends.iter().position(same).unwrap_or_else(|| {
-            let new = BackendState { service, address, weight: 0, limit: 0, leaving: None, gone: false };
-            self.backends.push(new);
+            self.backends.push(BackendState::new(service, address));
             self.backends.len() - 1
         })
     }
@@ -311,6 +319,7 @@ impl Model {
             tick.saturating_sub(connection.seen) < timeout
         });
         self.connections = live;
+        self.renew_templates(tick);
         expired.iter().for_each(|connection| self.hold_down(connection));
         self.dead.extend(expired.iter().map(|_| tick));
     }
@@ -508,10 +517,12 @@ impl Model {
         }
         let keeps = self.services[service.0].service.reuse == PortReuse::Keep;
         let stays = |at: &usize| keeps && self.backends[*at].service == service && self.admits(*at);
-        let backend = match before.filter(stays) {
-            Some(before) => before,
+        let persistent = self.persistent_backend(service, client.ip(), tick);
+        let backend = match persistent.or_else(|| before.filter(stays)) {
+            Some(kept) => kept,
             None => self.schedule(service, client)?,
         };
+        self.count_towards(backend);
         if self.connections.len() + self.dead.len() >= self.capacity {
             return Err(Drop::TableFull.into());
         }
@@ -584,6 +595,7 @@ impl Model {
             known => known.ok(),
         };
         self.connections.push(connection);
+        self.keep_template(self.connections.len() - 1, tick, true);
         if let Some(cookie) = cookie {
             self.changed = true;
             Self::make_syn(packet, frame, cookie);

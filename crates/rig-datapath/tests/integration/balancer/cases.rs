@@ -62,9 +62,10 @@ pub fn config() -> Config {
     for ipv6 in [false, true] {
         let locals = || (LOCAL..LOCAL + LOCALS).map(|number| host(number, ipv6)).collect();
         let full_nat = || ForwardingMethod::FullNat { local: locals() };
-        let backend = |number, port| Backend { address: at(number, ipv6, port), weight: 1, limit: None };
+        let backend =
+            |number, port| Backend { address: at(number, ipv6, port), weight: 1, limit: None, lower_limit: None };
         let unreachable = if ipv6 { "[2001:db8::1]:8080" } else { "192.0.2.1:8080" };
-        let unreachable = Backend { address: unreachable.parse().unwrap(), weight: 1, limit: None };
+        let unreachable = Backend { address: unreachable.parse().unwrap(), weight: 1, limit: None, lower_limit: None };
         let all = [
             (FULL_NAT, full_nat(), backend(10, 8080)),
             (NAT, ForwardingMethod::Nat, backend(11, 8080)),
@@ -97,6 +98,7 @@ pub fn config() -> Config {
                     timeouts: Timeouts::default(),
                     expire: ExpiryPolicy::Never,
                     sloppy_tcp: false,
+                    persistence: None,
                     reuse: PortReuse::Reschedule,
                     syn_proxy: match (number, protocol) {
                         (PROXIED, Protocol::Tcp) => SynProxy::Always,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -12,7 +13,7 @@ use proptest::test_runner::{Config as Runs, TestCaseError, TestError, TestRunner
 use rig_datapath::balancer::model::{Model, Route};
 use rig_datapath::balancer::{
     AccessLists, Backend, Balancer, ClientAddress, Config, CookieSecret, Drop, ExpiryPolicy, ForwardingMethod, Limits,
-    Pass, Policy, PortReuse, Protocol, Rate, Scheduler, Service, Sizes, SynProxy, UnhandledPolicy,
+    Pass, Persistence, Policy, PortReuse, Protocol, Rate, Scheduler, Service, Sizes, SynProxy, UnhandledPolicy,
 };
 use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -204,6 +205,18 @@ fn keep(service: Service) -> Service {
     Service { reuse: PortReuse::Keep, ..service }
 }
 
+fn persistent(seconds: u64, prefix: u8, service: Service) -> Service {
+    let persistence = Some(Persistence { timeout: Duration::from_secs(seconds), prefix, group: None });
+    Service { persistence, ..service }
+}
+
+/// The same in a group.
+fn grouped(seconds: u64, prefix: u8, service: Service) -> Service {
+    let group = NonZeroU32::new(7);
+    let persistence = Some(Persistence { timeout: Duration::from_secs(seconds), prefix, group });
+    Service { persistence, ..service }
+}
+
 fn tunnel(local: &[&str]) -> ForwardingMethod {
     ForwardingMethod::Tunnel { local: local.iter().map(|address| address.parse().unwrap()).collect() }
 }
@@ -217,23 +230,34 @@ fn everything() -> Vec<Service> {
         .map(|n| Backend { weight: 1 + n % 4, ..limited(&format!("10.0.0.{}:{}", 10 + n % 4, 9000 + n), n % 3) })
         .collect();
     vec![
-        Service { sloppy_tcp: true, ..service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4) },
+        grouped(
+            40,
+            32,
+            Service { sloppy_tcp: true, ..service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4) },
+        ),
         with(Scheduler::Maglev, udp_service("10.0.0.200:53", full_nat(&["10.0.0.100"]), &v4)),
-        toa(with(Scheduler::WeightedLeastConnections, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6))),
+        toa(with(Scheduler::ShortestExpectedDelay, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6))),
         keep(with(
             Scheduler::LeastConnections,
             service(
                 "10.0.0.201:80",
                 ForwardingMethod::Nat,
-                &[limited("10.0.0.10:8080", 3), limited("10.0.0.13:8080", 2)],
+                &[
+                    Backend { lower_limit: NonZeroU32::new(2), ..limited("10.0.0.10:8080", 3) },
+                    limited("10.0.0.13:8080", 2),
+                ],
             ),
         )),
-        keep(with(Scheduler::WeightedRoundRobin, service("10.0.0.202:83", ForwardingMethod::Route, &same))),
+        keep(persistent(
+            5,
+            32,
+            with(Scheduler::WeightedRoundRobin, service("10.0.0.202:83", ForwardingMethod::Route, &same)),
+        )),
         with(Scheduler::SourceHash, service("10.0.0.203:83", tunnel(&["10.0.0.100", "10.0.0.101"]), &same)),
         udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[backend("[fd00::12]:83", 1)]),
-        udp_service("[fd00::205]:53", ForwardingMethod::Nat, &v6),
+        persistent(60, 124, udp_service("[fd00::205]:53", ForwardingMethod::Nat, &v6)),
         // More backends than are all looked at, of which some are soon at their limits.
-        toa(with(Scheduler::WeightedLeastConnections, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many))),
+        toa(with(Scheduler::NeverQueue, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many))),
         always(toa(service("10.0.0.208:80", full_nat(&["10.0.0.104"]), &v4))),
         always(service("[fd00::208]:80", ForwardingMethod::Nat, &[backend("[fd00::12]:8080", 1)])),
         Service {
@@ -241,7 +265,7 @@ fn everything() -> Vec<Service> {
             ..keep(service("10.0.0.209:80", full_nat(&["10.0.0.104"]), &v4))
         },
         always(proxy_v2(service("[fd00::209]:80", full_nat(&["fd00::101"]), &[backend("[fd00::12]:8080", 1)]))),
-        proxy_v2(service("10.0.0.210:80", full_nat(&["10.0.0.105"]), &v4)),
+        grouped(30, 32, proxy_v2(service("10.0.0.210:80", full_nat(&["10.0.0.105"]), &v4))),
         // A backend in common with the other one, and an address of this machine's.
         service("10.0.0.1:80", ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)]),
     ]
@@ -257,6 +281,7 @@ fn configs() -> Vec<Config> {
     fewer[0].backends.truncate(1);
     fewer[0].expire = ExpiryPolicy::Removed;
     fewer[0].reuse = PortReuse::Keep;
+    fewer[1] = persistent(300, 31, fewer[1].clone());
     (fewer[0].client_address, fewer[0].sloppy_tcp) = (ClientAddress::Toa, false);
     fewer[2].client_address = ClientAddress::Off;
     fewer[1].expire = ExpiryPolicy::Quiescent;

@@ -13,6 +13,7 @@ pub(super) mod frames;
 mod handles;
 mod lab;
 mod neighbors;
+mod persistence;
 mod reuse;
 mod short;
 mod sources;
@@ -42,12 +43,13 @@ pub fn small() -> Sizes {
         list_entries: 1 << 16,
         prefixes: 64,
         sources: 1024,
+        templates: 1024,
         ..Sizes::default()
     }
 }
 
 pub fn backend(address: &str, weight: u32) -> Backend {
-    Backend { address: address.parse().unwrap(), weight, limit: None }
+    Backend { address: address.parse().unwrap(), weight, limit: None, lower_limit: None }
 }
 
 pub fn limited(address: &str, limit: u32) -> Backend {
@@ -72,6 +74,7 @@ pub fn service(address: &str, forward: ForwardingMethod, backends: &[Backend]) -
         client_address: ClientAddress::Off,
         access: AccessLists::default(),
         limits: Limits::default(),
+        persistence: None,
     }
 }
 

@@ -45,7 +45,7 @@ pub fn sizes(connections: u32) -> Sizes {
 }
 
 pub fn backend(address: SocketAddr, weight: u32) -> Backend {
-    Backend { address, weight, limit: None }
+    Backend { address, weight, limit: None, lower_limit: None }
 }
 
 pub fn tcp(address: &str, port: u16, forward: ForwardingMethod, backends: Vec<Backend>) -> Service {
@@ -64,6 +64,7 @@ pub fn tcp(address: &str, port: u16, forward: ForwardingMethod, backends: Vec<Ba
         client_address: ClientAddress::Off,
         access: AccessLists::default(),
         limits: Limits::default(),
+        persistence: None,
     }
 }
 

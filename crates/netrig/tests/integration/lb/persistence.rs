@@ -1,0 +1,133 @@
+//! Persistence: a client's connections go to one backend, by the file, by commands, through a drain and a restart.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::{fs, io};
+
+use netrig_lb::message::Status;
+use rig_sys::netlink::Netlink;
+use socket2::{Domain, Socket, Type};
+
+use super::lab::{Lab, SERVICE, TIMEOUT, exchange};
+use super::{BOTH, with_lab};
+
+const OWN: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
+const LOCAL: &str = "10.8.0.1";
+const SECOND: &str = "10.9.0.1:81";
+const THIRD: &str = "10.9.0.1:82";
+const OTHER: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 3);
+
+fn status(lab: &Lab) -> Status {
+    serde_json::from_str(&lab.netrig(0, &["status", "--json"]).0).unwrap()
+}
+
+/// Established connections of each backend, and the sources that are kept at it.
+fn shares(lab: &Lab) -> Vec<(String, u32, u32)> {
+    let mut shares: Vec<_> = status(lab).services[0]
+        .backends
+        .iter()
+        .map(|backend| (backend.address.to_string(), backend.active, backend.persistent))
+        .collect();
+    shares.sort();
+    shares
+}
+
+fn connect_from(lab: &Lab, source: Ipv4Addr, service: &str) -> TcpStream {
+    let connect = || -> io::Result<TcpStream> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.bind(&SocketAddr::new(IpAddr::V4(source), 0).into())?;
+        let at: SocketAddr = service.parse().unwrap();
+        socket.connect_timeout(&at.into(), TIMEOUT)?;
+        socket.set_read_timeout(Some(TIMEOUT))?;
+        Ok(socket.into())
+    };
+    let mut stream = lab.client.run(connect).unwrap().unwrap();
+    exchange(&mut stream, 1000).unwrap();
+    stream
+}
+
+/// Where the connections of a client go, one after the other: the backends that have more afterwards.
+fn backends_of(lab: &Lab, source: Ipv4Addr, count: usize, held: &mut Vec<TcpStream>) -> Vec<String> {
+    let before = shares(lab);
+    held.extend((0..count).map(|_| connect_from(lab, source, SERVICE)));
+    let grown = |after: Vec<(String, u32, u32)>| -> Vec<String> {
+        let both = before.iter().zip(after);
+        both.filter(|(before, after)| before.1 != after.1).map(|(_, (address, ..))| address).collect()
+    };
+    grown(shares(lab))
+}
+
+#[test]
+fn a_clients_connections_go_to_one_backend() {
+    with_lab(|lab| {
+        Netlink::open(&lab.client).unwrap().add_address("eth0", OTHER.into(), 24).unwrap();
+        let file = lab.file(BOTH);
+        let text = fs::read_to_string(&file).unwrap();
+        let scheduler = text.lines().find(|line| line.starts_with("scheduler")).unwrap();
+        let kept = text.replace(scheduler, "scheduler = \"rr\"\npersistence = \"120s\"");
+        fs::write(&file, &kept).unwrap();
+        let mut running = lab.run(&[&file, "--persist"]);
+        let mut held = Vec::new();
+        let own = backends_of(lab, OWN, 4, &mut held);
+        let other = backends_of(lab, OTHER, 4, &mut held);
+        assert!(own.len() == 1 && other.len() == 1 && own != other, "{own:?} {other:?}");
+        let sources: Vec<_> = shares(lab).into_iter().map(|(_, _, sources)| sources).collect();
+        assert_eq!(sources, [1, 1]);
+        let traced = lab.netrig(0, &["trace", "tcp", "10.1.0.2:1000", SERVICE]).0;
+        assert!(traced.contains(&format!("persistence: backend {}", own[0])), "{traced}");
+        let told = lab.netrig(0, &["status"]).0;
+        assert!(told.contains("persistence: 120 s; 2 sources"), "{told}");
+        assert!(lab.netrig(0, &["-L", "-n"]).0.contains("rr persistent 120"));
+        assert!(lab.netrig(0, &["-S", "-n"]).0.contains("-s rr -p 120\n"));
+        let metrics = lab.netrig(0, &["metrics"]).0;
+        assert!(metrics.contains("netrig_lb_backend_persistent_sources{"), "{metrics}");
+
+        lab.netrig(0, &["-E", "-t", SERVICE, "-p", "60"]);
+        let told = lab.netrig(0, &["reload"]).0;
+        assert!(told.contains("persistence is now 120 s"), "{told}");
+
+        // A restart knows it, and what was said.
+        running.kill();
+        drop(running);
+        let _running = lab.run(&["--persist"]);
+        assert_eq!(backends_of(lab, OWN, 3, &mut held), own);
+
+        // One that drains gets none of them, and they stay where they go then.
+        lab.netrig(0, &["-e", "-t", SERVICE, "-r", &own[0], "-w", "0"]);
+        assert_eq!(backends_of(lab, OWN, 2, &mut held), other);
+        lab.netrig(0, &["-e", "-t", SERVICE, "-r", &own[0], "-w", "1"]);
+        assert_eq!(backends_of(lab, OWN, 2, &mut held), other);
+
+        // By a command all of a network are one source, and without there is none.
+        lab.netrig(0, &["-E", "-t", SERVICE, "-p", "60", "-M", "255.255.255.0"]);
+        assert!(lab.netrig(0, &["save"]).0.contains("persistence = \"60s\"\npersistence_prefix4 = 24"));
+        let network = backends_of(lab, OWN, 1, &mut held);
+        assert_eq!(backends_of(lab, OTHER, 3, &mut held), network);
+        // Another service of the group has the same clients at the same backends, one that is not in it has not.
+        for (service, group) in [(SECOND, "3"), (THIRD, "0")] {
+            lab.netrig(0, &["-A", "-t", service, "-s", "rr", "-p", "60", "-M", "24", "--persistence-group", group]);
+            lab.netrig(0, &["-P", "-t", service, "-z", LOCAL]);
+            for backend in ["10.2.0.2:8080", "10.2.0.3:8080"] {
+                lab.netrig(0, &["-a", "-t", service, "-r", backend, "-b"]);
+            }
+        }
+        lab.netrig(0, &["-E", "-t", SERVICE, "--persistence-group", "3"]);
+        let network = backends_of(lab, OWN, 1, &mut held);
+        let at = |service: usize| {
+            let status = status(lab);
+            let with_some = status.services[service].backends.iter().filter(|backend| backend.active > 0);
+            with_some.map(|backend| backend.address.to_string()).collect::<Vec<_>>()
+        };
+        held.extend((0..3).map(|_| connect_from(lab, OTHER, SECOND)));
+        assert_eq!(at(1), network);
+        held.extend((0..3).map(|_| connect_from(lab, OTHER, THIRD)));
+        assert_eq!(at(2).len(), 1);
+        assert!(lab.netrig(0, &["-L", "-n"]).0.contains("rr persistent 60 mask 255.255.255.0 group 3"));
+        assert!(lab.netrig(0, &["save"]).0.contains("persistence_group = 3"));
+        lab.netrig(0, &["-D", "-t", SECOND]);
+        lab.netrig(0, &["-D", "-t", THIRD]);
+
+        lab.netrig(0, &["-E", "-t", SERVICE, "-p", "0"]);
+        assert_eq!(backends_of(lab, OWN, 4, &mut held).len(), 2);
+        held.iter_mut().for_each(|stream| exchange(stream, 1000).unwrap());
+    });
+}
