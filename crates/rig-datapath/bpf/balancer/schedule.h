@@ -92,31 +92,39 @@ static always_inline struct least least_in(const struct service *s, __u64 list)
 	return least;
 }
 
+/* In place of a cost, for one that gets no more. */
+#define NO_MORE (~0ULL)
+
+/* What a backend's connections count. A function of its own, since it is in a loop: old kernels put off no more than 8,192 branches. */
+__noinline __u64 cost_of(__u32 number, __u32 itself, __u32 idle_first)
+{
+	const struct backend *b = backend_at(number);
+	const struct load *load = bpf_map_lookup_elem(&loads, &number);
+	__u64 both, sum;
+
+	if (!b || !load || !b->weight)
+		return NO_MORE;
+	both = load->connections - HAS_ENDED(copy.backend, number);
+	if (is_at_limit(b, load, both))
+		return NO_MORE;
+	sum = (both >> 32) * ESTABLISHED_WEIGHT + ((__u32)both - (both >> 32));
+	return sum || !idle_first ? sum + itself : 0;
+}
+
 static long least_of(__u32 i, struct least *least)
 {
-	__u64 list = least->list;
-	__u32 at = least->from + i, length;
+	__u64 list = least->list, sum;
+	__u32 at = least->from + i, length, number;
+	const struct backend *b;
 
 	/* What the verifier learns of the length here is not to follow it through the loop. */
 	FORGET(list);
 	length = LENGTH(list);
-
-	__u32 number = list_at(list, at < length ? at : at - length);
-	struct backend *b = backend_at(number);
-	struct load *load = bpf_map_lookup_elem(&loads, &number);
-
-	if (!b || !load || !b->weight)
+	number = list_at(list, at < length ? at : at - length);
+	sum = cost_of(number, least->itself, least->idle_first);
+	b = backend_at(number);
+	if (!b || sum == NO_MORE)
 		return 0;
-
-	__u64 both = load->connections - HAS_ENDED(copy.backend, number);
-
-	if (is_at_limit(b, load, both))
-		return 0;
-
-	__u64 sum = (both >> 32) * ESTABLISHED_WEIGHT + ((__u32)both - (both >> 32));
-
-	if (sum || !least->idle_first)
-		sum += least->itself;
 	if (!least->backend || sum * least->weight < least->load * b->weight) {
 		least->load = sum;
 		least->weight = b->weight;
