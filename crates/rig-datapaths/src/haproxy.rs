@@ -160,7 +160,8 @@ impl Proxy {
         let errors = Errors::of(said).context("start a thread")?;
         // No file and no named socket, so that there is nothing to be left behind.
         let mut command = Command::new("haproxy");
-        command.args(["-db", "-f", "/dev/stdin"]).current_dir("/");
+        // Not /dev/stdin, which a small system need not have.
+        command.args(["-db", "-f", "/proc/self/fd/0"]).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(says);
         let process = node::spawn(in_own_group(&mut command));
         // With it goes this end of the pipe, which would keep it from ending.

@@ -40,11 +40,13 @@ impl Errors {
         Ok(Self { tail, reader: thread::Builder::new().name("errors".into()).spawn(read)? })
     }
 
-    /// What came last.
+    /// What came last, without notices: of its version, before what is wrong.
     pub(super) fn last_lines(&self) -> String {
         let tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&tail);
-        if text.trim().is_empty() { "it said nothing".to_owned() } else { text.trim().to_owned() }
+        let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("[NOTICE]")).collect();
+        let lines = lines.join("\n");
+        if lines.trim().is_empty() { "it said nothing".to_owned() } else { lines.trim().to_owned() }
     }
 
     /// What came last from a process that has ended: all of it has been read then.
@@ -69,7 +71,7 @@ mod tests {
         let errors = Errors::of(said).unwrap();
         let mut command = Command::new("sh");
         // More than any pipe holds.
-        command.args(["-c", "yes chatter | head -c 3000000 >&2; echo farewell >&2; exit 3"]).stdin(Stdio::null());
+        command.args(["-c", "yes chatter | head -c 3000000 >&2; echo '[NOTICE] version 1' >&2; echo farewell >&2; exit 3"]).stdin(Stdio::null());
         let status = command.stderr(says).status().unwrap();
         drop(command);
         assert_eq!(status.code(), Some(3));
