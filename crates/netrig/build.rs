@@ -36,7 +36,10 @@ fn main() {
     let mut build = format!("{}, {}, {version}", hash(root, &files), variable("PROFILE"));
     // Tests start netrig some thousand times, and in a program without optimisation that may lie anywhere 360,000 addresses are put right at each
     // start (docs/decisions/build-profiles.md).
-    if variable("PROFILE") == "debug" && variable("CARGO_CFG_TARGET_OS") == "linux" {
+    // Not with musl, whose programs are linked as position-independent by rustc itself.
+    let is_glibc = variable("CARGO_CFG_TARGET_OS") == "linux" && variable("CARGO_CFG_TARGET_ENV") == "gnu";
+    let is_static = variable("CARGO_CFG_TARGET_FEATURE").split(',').any(|feature| feature == "crt-static");
+    if variable("PROFILE") == "debug" && is_glibc && !is_static {
         println!("cargo:rustc-link-arg=-no-pie");
     }
 

@@ -68,7 +68,7 @@ pub fn execute(arguments: &ReceiveArgs) -> Result<Exit, Failure> {
     let begun =
         format!("ready: programs of {} see the clients that {} tell of\n", cgroup.display(), prefixes.join(", "));
     streams::print(&begun)?;
-    manager::ready(begun.trim_end());
+    manager::ready();
     // The sender lives in the thread of signals.
     let _ = stopped.recv();
     manager::stopping();

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use sd_notify::NotifyState;
 use tracing::warn;
 
-/// Tells the manager that the process is ready. `status` is the line of `systemctl status`.
-pub fn ready(status: &str) {
-    notify(&[NotifyState::Ready, NotifyState::Status(status)]);
+/// Tells the manager that the process is ready.
+pub fn ready() {
+    notify(&[NotifyState::Ready]);
 }
 
 /// Tells the manager that the process ends.
@@ -38,9 +38,9 @@ impl ServiceManager {
         Self { is_there: true, alive }
     }
 
-    pub(crate) fn ready(&self, introduction: &str) {
+    pub(crate) fn ready(&self) {
         if self.is_there {
-            ready(introduction.lines().next().unwrap_or_default());
+            ready();
         }
     }
 
@@ -54,7 +54,7 @@ impl ServiceManager {
             [NotifyState::Reloading].into_iter().chain(NotifyState::monotonic_usec_now()).collect();
         notify(&began);
         let result = reload();
-        notify(&[NotifyState::Ready]);
+        ready();
         result
     }
 

@@ -63,8 +63,7 @@ pub fn serve<S: Service>(
     let (sender, events) = mpsc::channel();
     connect::<S>(&sender)?;
     let Started { mut service, metrics } = start(waker(&sender))?;
-    let introduction = service.introduction();
-    let server = match open::<S>(&introduction, files, metrics, sender) {
+    let server = match open(&service, files, metrics, sender) {
         Ok(server) => server,
         Err(failure) => {
             service.stop(End::Failure)?;
@@ -72,7 +71,7 @@ pub fn serve<S: Service>(
         }
     };
     let mut manager = ServiceManager::of_process();
-    manager.ready(&introduction);
+    manager.ready();
     let end = work(&mut service, &events, &mut manager);
     manager.stopping();
     let ended = service.stop(end);
@@ -160,7 +159,7 @@ fn connect<S: Service>(sender: &Sender<EventOf<S>>) -> Result<(), Failure> {
 
 /// Lets clients ask, and says that it is there.
 fn open<S: Service>(
-    introduction: &str,
+    service: &S,
     files: &ServiceFiles,
     metrics: Option<TcpListener>,
     sender: Sender<EventOf<S>>,
@@ -170,7 +169,7 @@ fn open<S: Service>(
     }
     let give = move |question, replies| sender.send(Event::Question(question, replies)).is_ok();
     let server = SocketServer::start(&files.socket(), files.kind().protocol(), give).or_exit(Exit::Failed)?;
-    match print(introduction) {
+    match print(&service.introduction()) {
         Ok(()) => Ok(server),
         Err(failure) => {
             server.stop();

@@ -96,11 +96,15 @@ struct Outcome {
 }
 
 impl Outcome {
-    /// What is to be run once more.
-    fn again(&self) -> TestRun {
+    /// What is to be run once more, each in a process of its own.
+    fn again(&self) -> Vec<TestRun> {
         match self.failed_tests.is_empty() {
-            true => self.piece.clone(),
-            false => TestRun { tests: self.failed_tests.clone(), ..self.piece.clone() },
+            true => vec![self.piece.clone()],
+            false => self
+                .failed_tests
+                .iter()
+                .map(|test| TestRun { tests: vec![test.clone()], ..self.piece.clone() })
+                .collect(),
         }
     }
 }
@@ -177,11 +181,14 @@ pub fn run() -> Result<TestResults> {
     let mut results = TestResults::default();
     for outcome in outcomes.iter_mut().filter(|outcome| outcome.failure.is_some()) {
         println!("\n     Once more, alone: {}", outcome.piece.name);
-        let again = run_piece(&outcome.again())?;
-        if again.failure.is_none() {
+        let mut failure = None;
+        for run in outcome.again() {
+            failure = run_piece(&run)?.failure.or(failure);
+        }
+        if failure.is_none() {
             results.failed_beside_others.push(outcome.piece.name.clone());
         }
-        outcome.failure = again.failure;
+        outcome.failure = failure;
     }
     for piece in alone {
         outcomes.push(run_piece(&piece)?);

@@ -90,13 +90,15 @@ impl Placements {
             before.namespace != namespace || stay.iter().any(|(number, name)| before.is_of(namespace, *number, name))
         };
         let (stay, leave): (Vec<_>, Vec<_>) = std::mem::take(&mut self.changed).into_iter().partition(stays);
+        let undone = !leave.is_empty();
         self.changed = stay;
-        leave.iter().for_each(DeviceSettings::undo);
-        if !leave.is_empty() {
+        // What cannot be seen here is for the next one to put back.
+        self.changed.extend(leave.into_iter().filter(|device| device.undo().is_err()));
+        if undone {
             // What is remembered for too long is put back once more.
             let _kept = self.write();
         }
-        !leave.is_empty()
+        undone
     }
 
     fn write(&self) -> Result<()> {
@@ -121,16 +123,17 @@ impl DeviceSettings {
     }
 
     /// The device may be gone, and another one have its name.
-    fn undo(&self) {
-        let Ok(here) = NetNs::of_current_thread() else { return };
-        let Ok(sysfs) = here.sysfs() else { return };
+    fn undo(&self) -> Result<()> {
+        let here = NetNs::of_current_thread()?;
+        let sysfs = here.sysfs()?;
         if sysfs.read(&self.device, "ifindex").ok() != Some(self.interface.to_string()) {
-            return;
+            return Ok(());
         }
         let _gone = sysfs.write(&self.device, "threaded", &self.threaded);
         if !self.gro {
             let _gone = ethtool::set(&here, &self.device, Offload::Gro, false);
         }
+        Ok(())
     }
 }
 
