@@ -71,7 +71,9 @@ mod tests {
         let errors = Errors::of(said).unwrap();
         let mut command = Command::new("sh");
         // More than any pipe holds.
-        command.args(["-c", "yes chatter | head -c 3000000 >&2; echo '[NOTICE] version 1' >&2; echo farewell >&2; exit 3"]).stdin(Stdio::null());
+        command
+            .args(["-c", "yes chatter | head -c 3000000 >&2; echo '[NOTICE] version 1' >&2; echo farewell >&2; exit 3"])
+            .stdin(Stdio::null());
         let status = command.stderr(says).status().unwrap();
         drop(command);
         assert_eq!(status.code(), Some(3));
