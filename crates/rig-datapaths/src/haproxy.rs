@@ -62,6 +62,10 @@ impl Check {
         if times.iter().any(|time| !(Duration::from_millis(10)..=Duration::from_secs(3600)).contains(time)) {
             return Err(Mistake::new("the interval or timeout of a check", "choose 10ms to 1h").at("check"));
         }
+        if self.timeout.0 > self.interval.0 {
+            let what = "the timeout of a check, longer than its interval, at whose end HAProxy gives it up";
+            return Err(Mistake::new(what, "choose a timeout up to the interval").at("check"));
+        }
         match self.fall {
             1..=100 => Ok(()),
             fall => Err(Mistake::new(format!("fall = {fall}"), "choose 1 to 100").at("check")),
@@ -256,21 +260,39 @@ fn configuration(services: &Services, cpus: &CpuSet, check: Option<Check>) -> Re
          backlog 65535\n",
         cpus.join(" "),
     );
-    if let Some(Check { interval, timeout, fall }) = check {
-        let [interval, timeout] = [interval, timeout].map(|span| span.0.as_millis());
-        writeln!(text, "  timeout check {timeout}ms\n  default-server check inter {interval}ms fall {fall} rise 2")?;
-    }
     for (number, service) in services.addresses.iter().enumerate() {
         writeln!(text, "frontend service{number}\n  bind {service}\n  default_backend servers{number}")?;
         writeln!(text, "backend servers{number}\n  balance roundrobin")?;
+        let tracked = |backend| {
+            let at = services.backends_of(*service).position(|of| of == backend)?;
+            check.map(|_| format!(" track checks{number}/server{at}"))
+        };
         // A server that is reached from several addresses is named several times, each as often as the others.
         let backends = (0..times(services)).flat_map(|_| services.backends_of(*service));
         for (turn, (backend, source)) in backends.zip(services.local.iter().cycle()).enumerate() {
             // With a port, any, since it takes what follows the last colon of a bare IPv6 address for one.
-            writeln!(text, "  server server{turn} {backend} weight {WEIGHT} source {}", SocketAddr::new(*source, 0))?;
+            let (source, track) = (SocketAddr::new(*source, 0), tracked(backend).unwrap_or_default());
+            writeln!(text, "  server server{turn} {backend} weight {WEIGHT} source {source}{track}")?;
+        }
+        if let Some(check) = check {
+            checks(&mut text, services, number, *service, check)?;
         }
     }
     Ok(text)
+}
+
+/// A backend whose servers are checked and get no connections: each once, by how ever many names it has. A check's connection has
+/// as long as any of its backend (`timeout connect`, at most `inter`), and `timeout check` is what lets it have so much only
+/// (HAProxy's configuration manual, `timeout check`).
+fn checks(text: &mut String, services: &Services, number: usize, service: SocketAddr, check: Check) -> Result<()> {
+    let Check { interval, timeout, fall } = check;
+    let [interval, timeout] = [interval, timeout].map(|span| span.0.as_millis());
+    writeln!(text, "backend checks{number}\n  timeout connect {timeout}ms\n  timeout check {timeout}ms")?;
+    writeln!(text, "  default-server check inter {interval}ms fall {fall} rise 2")?;
+    for (turn, (backend, source)) in services.backends_of(service).zip(services.local.iter().cycle()).enumerate() {
+        writeln!(text, "  server server{turn} {backend} source {}", SocketAddr::new(*source, 0))?;
+    }
+    Ok(())
 }
 
 /// How often each server is named, as it is reached from several addresses.
@@ -371,5 +393,58 @@ impl Live for Proxy {
             "weight" => Ok(json!({ "changed": self.set_weight(&read(arguments)?)? })),
             _ => Err(UnknownCommand::of(&Haproxy, name).into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rig_testbed::datapath::RequestedServices;
+
+    use super::*;
+
+    fn checked(check: Value) -> Result<(), String> {
+        let settings = json!({ "check": check });
+        let services = Some(RequestedServices { protocol: Protocol::Tcp, addresses: 1, local: None });
+        let asked = DatapathRequest { settings: settings.as_object().unwrap(), services };
+        Haproxy.validate(&asked).map_err(|mistake| mistake.to_string())
+    }
+
+    #[test]
+    fn a_check_may_not_last_longer_than_its_interval() {
+        let refused = checked(json!({ "interval": "100ms", "timeout": "101ms", "fall": 3 })).unwrap_err();
+        assert!(refused.contains("longer than its interval"), "{refused}");
+        assert_eq!(checked(json!({ "interval": "100ms", "timeout": "100ms", "fall": 3 })), Ok(()));
+    }
+
+    #[test]
+    fn connections_of_checks_have_a_timeout_of_their_own() {
+        let services = Services {
+            protocol: Protocol::Tcp,
+            addresses: vec!["198.18.1.1:80".parse().unwrap(), "198.18.1.2:80".parse().unwrap()],
+            backends: vec!["198.19.0.1".parse().unwrap(), "198.19.0.2".parse().unwrap()],
+            local: (1..=6).map(|host| [198, 18, 2, host].into()).collect(),
+            clients: "c".into(),
+            servers: "s".into(),
+        };
+        let span = |milliseconds| Span(Duration::from_millis(milliseconds));
+        let check = Check { interval: span(5000), timeout: span(300), fall: 4 };
+        let with = configuration(&services, &CpuSet::new([0]), Some(check)).unwrap();
+        let (traffic, checks) = with.split_once("backend checks0\n").unwrap();
+        assert!(traffic.contains(&format!("timeout connect {SYN_RECEIVED}s")) && !traffic.contains("300ms"), "{with}");
+        let checks = checks.split("frontend").next().unwrap();
+        for line in ["timeout connect 300ms", "timeout check 300ms", "default-server check inter 5000ms fall 4 rise 2"]
+        {
+            assert!(checks.contains(line), "{line}: {checks}");
+        }
+        // Each server has three names, and is checked once for each service.
+        for name in ["checks0/server0", "checks0/server1", "checks1/server0", "checks1/server1"] {
+            assert_eq!(with.matches(&format!(" track {name}\n")).count(), 3, "{name}: {with}");
+        }
+        assert_eq!(checks.matches("  server ").count(), 2, "{checks}");
+        assert!(
+            traffic.contains("server server3 198.19.0.2:80 weight 100 source 198.18.2.4:0 track checks0/server1\n")
+        );
+        let without = configuration(&services, &CpuSet::new([0]), None).unwrap();
+        assert!(!without.contains("check"), "{without}");
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
-use rig_sys::netns::NsFile;
+use rig_sys::netns::{NetNs, NsFile};
 use rig_testbed::datapath::{
     Attach, Counters, Datapath, DatapathRequest, Live, Machine, Missing, Mistake, Process, Protocol, ServiceState,
     Services, Settings, Site, State, UnknownCommand, read_settings,
@@ -19,6 +19,9 @@ use super::{CLOSING, DATAGRAMS, ESTABLISHED, SYN_RECEIVED, WEIGHT, node, stands_
 /// room for is the machine's to say (`net.netfilter.nf_conntrack_max`), and seven seconds of them would be the limit, in
 /// place of the CPU.
 const ENDED: u32 = 1;
+
+/// Who acknowledges a cookie gets a connection.
+const SYNPROXY: &str = "ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm";
 
 /// What a suite may say of it.
 #[derive(Debug, Default, Deserialize)]
@@ -48,8 +51,14 @@ impl Datapath for Nftables {
         }
     }
 
-    fn missing(&self, machine: &Machine, _: &Settings) -> Option<Missing> {
-        machine.lacks_program("nft", "nftables")
+    fn missing(&self, machine: &Machine, settings: &Settings) -> Option<Missing> {
+        let Options { syn_proxy } = read_settings(settings).ok()?;
+        machine.lacks_program("nft", "nftables").or_else(|| {
+            let error = syn_proxy.then(try_syn_proxy)?.err()?;
+            let remedy = "load nft_synproxy, or use a kernel that has it (CONFIG_NFT_SYNPROXY, from Linux 5.3 on) and nft \
+                          from 0.9.2 on";
+            Some(Missing::new(format!("SYNPROXY: {error:#}"), remedy))
+        })
     }
 
     fn process(&self) -> Process<'_> {
@@ -118,6 +127,15 @@ impl Rules {
     }
 }
 
+/// Whether nft and the kernel have it: tried in a namespace that is gone afterwards.
+fn try_syn_proxy() -> Result<()> {
+    let rules = format!(
+        "table ip netrig {{\n  chain answered {{\n    type filter hook input priority filter;\n    tcp dport 80 {SYNPROXY}\n  }}\n}}\n"
+    );
+    NetNs::create()?.run(|| node::output("nft", &["-f", "-"], &rules))??;
+    Ok(())
+}
+
 /// Both translations. With one local address packets get the node's own (masquerade); with several, those.
 fn ruleset(services: &Services, server_links: &[String], options: &Options) -> Result<String> {
     let ip = if services.is_ipv4() { "ip" } else { "ip6" };
@@ -157,7 +175,7 @@ fn syn_proxy(text: &mut String, ip: &str, services: &Services) -> Result<()> {
     text.push_str("  }\n  chain answered {\n    type filter hook input priority filter;\n");
     for service in &services.addresses {
         let meant = meant(service);
-        writeln!(text, "    {meant} ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm")?;
+        writeln!(text, "    {meant} {SYNPROXY}")?;
         writeln!(text, "    {meant} ct state invalid drop")?;
     }
     text.push_str("  }\n");
@@ -243,6 +261,18 @@ mod tests {
         assert!(refused.contains("UDP"), "{refused}");
         let unknown = asked(Protocol::Tcp, json!({"cookies": true})).unwrap_err();
         assert!(unknown.contains("cookies"), "{unknown}");
+    }
+
+    #[test]
+    fn a_syn_proxy_that_is_not_there_is_missing_only_where_it_is_asked_for() {
+        let missing = |settings: Value| Nftables.missing(&Machine { rootless: false }, settings.as_object().unwrap());
+        let (without, with) = (missing(json!({"syn_proxy": false})), missing(json!({"syn_proxy": true})));
+        assert_eq!(without, Machine { rootless: false }.lacks_program("nft", "nftables"));
+        // Who may not make a namespace cannot know, and there the reason is another one.
+        let tried = try_syn_proxy().map_err(|error| format!("SYNPROXY: {error:#}"));
+        if without.is_none() {
+            assert_eq!(with.map(|missing| missing.found), tried.err());
+        }
     }
 
     #[test]

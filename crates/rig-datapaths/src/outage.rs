@@ -35,11 +35,13 @@ impl Datapath for Outage {
     }
 
     fn commands(&self) -> &'static [Command] {
-        const COMMANDS: &[Command] = &[
-            Command { name: "cut", about: "sets the node's end of a wire down: { wire }, by its number from 1 on" },
-            Command { name: "mend", about: "sets it up again: { wire }" },
-        ];
-        COMMANDS
+        // To set it up again would not put right what the kernel has forgotten with it: routes, neighbours, IPv6 addresses and the
+        // threads that receive.
+        const CUT: Command = Command {
+            name: "cut",
+            about: "sets the node's end of a wire down for good: { wire }, by its number from 1 on",
+        };
+        &[CUT]
     }
 
     fn check_command(&self, _name: &str, arguments: &Settings) -> Result<(), Mistake> {
@@ -92,11 +94,7 @@ impl Live for Wires {
         let interface = wire.checked_sub(1).and_then(|at| self.wires.get(at));
         let interface =
             interface.with_context(|| format!("the node has wires 1 to {}, and no wire {wire}", self.wires.len()))?;
-        let mut netlink = node::netlink()?;
-        match name {
-            "cut" => netlink.set_down(interface)?,
-            _ => netlink.set_up(interface)?,
-        }
+        node::netlink()?.set_down(interface)?;
         Ok(json!({ "interface": interface }))
     }
 }
@@ -119,5 +117,7 @@ mod tests {
         let mut wires = Wires { wires: vec!["eth0".into()] };
         let said = wires.command("cut", &json!({ "wire": 2 })).unwrap_err().to_string();
         assert!(said.contains("wires 1 to 1, and no wire 2"), "{said}");
+        let said = wires.command("mend", &json!({ "wire": 1 })).unwrap_err().to_string();
+        assert!(said.contains("'mend'") && said.contains("choose from cut"), "{said}");
     }
 }

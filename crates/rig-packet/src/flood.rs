@@ -1,5 +1,8 @@
 //! Packets one way: a client that sends first packets and expects nothing.
 
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
 use super::Nanos;
 use super::config::{AddressStride, Flood, FloodPackets, RequestRepeat, TcpClient, UdpClient};
 use super::connection::{Key, State, Timestamp};
@@ -17,8 +20,7 @@ use super::template::Template;
 #[derive(Debug)]
 pub(super) struct FloodService<F: Family> {
     packets: Box<[FloodPacket]>,
-    /// The one whose turn it is.
-    turn: usize,
+    turn: Turn,
     opener: ConnectionOpener,
     pace: RequestPace,
     /// Whether flows are held.
@@ -47,6 +49,37 @@ enum PacketKind {
     Syn,
     Ack,
     Datagram,
+}
+
+/// Which of several packets comes next: of as many in a row as there are, each once. Where a row begins is random, because services have
+/// their turns, too, and where they are a multiple of the packets each would get one kind alone.
+#[derive(Debug)]
+struct Turn {
+    of: usize,
+    next: usize,
+    /// Packets of this row that are left.
+    left: usize,
+    random: Xoshiro256PlusPlus,
+}
+
+impl Turn {
+    fn new(of: usize) -> Self {
+        Self { of, next: 0, left: of, random: Xoshiro256PlusPlus::seed_from_u64(0) }
+    }
+
+    #[inline]
+    fn advance(&mut self) {
+        if self.of == 1 {
+            return;
+        }
+        self.left -= 1;
+        if self.left == 0 {
+            self.next = self.random.random_range(0..self.of);
+            self.left = self.of;
+        } else {
+            self.next = if self.next + 1 == self.of { 0 } else { self.next + 1 };
+        }
+    }
 }
 
 impl<F: Family> FloodService<F> {
@@ -84,8 +117,8 @@ impl<F: Family> FloodService<F> {
     ) -> Self {
         let destinations = flood.destinations.iter().flat_map(AddressStride::addresses::<F>).collect();
         Self {
+            turn: Turn::new(packets.len()),
             packets,
-            turn: 0,
             opener,
             pace,
             flows: repeat.is_some(),
@@ -200,9 +233,9 @@ impl<F: Family> FloodService<F> {
                 self.next_destination = 0;
             }
         }
-        let FloodPacket { template, kind } = &self.packets[self.turn];
-        self.turn = if self.turn + 1 == self.packets.len() { 0 } else { self.turn + 1 };
+        let FloodPacket { template, kind } = &self.packets[self.turn.next];
         let Some(frame) = core.claim(transmit, template.len()) else { return };
+        self.turn.advance();
         match kind {
             PacketKind::Datagram => {
                 match &mut self.stamped {

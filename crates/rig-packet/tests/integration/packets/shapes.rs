@@ -286,6 +286,32 @@ fn a_flood_may_be_of_acknowledgments_or_of_all_in_turn() {
     }
 }
 
+/// Services have their turns as the kinds of packets have.
+#[test]
+fn each_service_gets_each_kind_of_a_mixed_flood() {
+    for services in [1, 3, 4, 6, 9] {
+        let mut tcp = tcp_client();
+        (tcp.client.load, tcp.client.walk) = (Load::new(1e6), TupleOrder::Hop);
+        (tcp.client.ports, tcp.client.flood) =
+            (1024..=65000, Some(Flood { packets: FloodPackets::Mixed, ..Flood::default() }));
+        let mut config = client::<V4>(Service::TcpClient(tcp));
+        (config.local, config.remote) = (vec![(V4::CLIENT, 8)], vec![(V4::SERVER, services)]);
+        let (passes, engine) = alone(config, u64::from(services) * 300_000, 1000);
+        let flows = passes.concat();
+        assert_eq!(flows.len() as u64, u64::from(services) * 300);
+        assert_eq!(engine.counters().udp_tx, u64::from(services) * 100, "{services}");
+        let mut datagrams = std::collections::HashMap::<_, (u32, u32)>::new();
+        for flow in &flows {
+            let (all, udp) = datagrams.entry(flow.destination.ip()).or_default();
+            (*all, *udp) = (*all + 1, *udp + u32::from(flow.protocol == protocol::UDP));
+        }
+        assert_eq!(datagrams.len(), services as usize);
+        for (service, (all, udp)) in datagrams {
+            assert!((60..=140).contains(&udp), "{service} of {services}: {udp} of {all}");
+        }
+    }
+}
+
 #[test]
 fn a_flood_of_flows_repeats_at_their_interval_or_in_turn() {
     for (repeat, steps) in [(RequestRepeat::every(Duration::from_millis(5)), 3), (rate(600.0).unwrap(), 1)] {
