@@ -57,7 +57,9 @@ impl Model {
     /// As the sweep does for connections that there are.
     pub(super) fn renew_templates(&mut self, tick: u32) {
         for at in 0..self.connections.len() {
-            if self.connections[at].state != State::SynReceived {
+            let connection = &self.connections[at];
+            let state = if connection.state == State::Close { connection.before } else { connection.state };
+            if state != State::SynReceived {
                 self.keep_template(at, tick, false);
             }
         }
