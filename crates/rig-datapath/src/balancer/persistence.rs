@@ -76,7 +76,7 @@ impl BalancerHandle {
         templates.each_of_hash(|key, template| over.extend(is_over(&key, &template).then_some(key)))?;
         let mut count = 0;
         for key in over {
-            // A connection may have begun meanwhile, and one that begins behind this look is as if it were a moment earlier.
+            // A source may have come back since it was read. Between this look and the removal, microseconds, it is forgotten yet.
             if templates.get(&key)?.is_some_and(|template| is_over(&key, &template)) {
                 templates.remove(&key)?;
                 count += 1;

@@ -66,6 +66,7 @@ impl Model {
     }
 
     /// A connection that begins leads its source to its own backend; one that is there renews that.
+    #[allow(clippy::collapsible_match, reason = "one that leads there and is for longer must not come to the next arm")]
     pub(super) fn keep_template(&mut self, at: usize, tick: u32, begins: bool) {
         let connection = &self.connections[at];
         let service = &self.services[connection.service.0].service;
