@@ -427,7 +427,7 @@ impl Engine {
     fn forget_sources(&mut self) {
         let Some(since) = self.pace.last() else { return };
         let has_some = self.rules.services.iter().any(|service| service.persistence.timeout.is_some());
-        if !has_some || self.begun.elapsed().as_secs() % 10 != 0 {
+        if !has_some || !self.begun.elapsed().as_secs().is_multiple_of(10) {
             return;
         }
         let trouble = self.balancer.forget_sources_that_are_over(since.elapsed()).err();
