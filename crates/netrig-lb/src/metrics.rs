@@ -184,8 +184,7 @@ fn of_service(text: &mut Exposition, balancer: &str, service: &ServiceEntry) {
     }
     for refused in &service.refused {
         let labels = [balancer, protocol, address, ("reason", refused.reason.as_str())];
-        let help =
-            "Packets of new connections that were refused to the service, or answered by the SYN proxy, by reason.";
+        let help = "Packets of new connections that were refused to the service, answered by the SYN proxy, or begun without being remembered (no_template), by reason.";
         text.add("counter", "lb_service_refused_packets", "", help, &labels, refused.packets as f64);
     }
     if let Some(health) = &service.health {

@@ -94,11 +94,11 @@ impl Map {
         keys.filter_map(|key| self.get(&key).ok().flatten().map(|value| (key, value))).collect()
     }
 
-    /// The same of a hash that may be large, 4096 with each call.
-    pub(crate) fn all_of_hash<K: FromBytes, V: FromBytes>(&self) -> Result<Vec<(K, V)>, Error> {
-        let batch = self.handle.lookup_batch(4096.min(self.entries()), MapFlags::ANY, MapFlags::ANY);
-        let all = batch.map_err(self.failed("read"))?;
-        Ok(all.map(|(key, value)| (self.decode(&key), self.decode(&value))).collect())
+    /// Keys and values of a hash that may be large, thousands with each call of the kernel: those that are there all the time.
+    /// (libbpf-rs's batches end with the first one that is not full, which of a hash need not be the last.)
+    pub(crate) fn each_of_hash<K: FromBytes, V: FromBytes>(&self, mut with: impl FnMut(K, V)) -> Result<(), Error> {
+        let each = rig_sys::xdp::each_of_hash(self.as_fd(), |key, value| with(self.decode(key), self.decode(value)));
+        each.map_err(|source| self.failed("read")(source.into()))
     }
 
     /// The element of an array, which is always there.
@@ -202,4 +202,44 @@ pub(crate) fn memory(map: &impl AsFd) -> io::Result<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("memlock:"));
     let bytes = line.and_then(|line| line.trim().parse().ok());
     bytes.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the kernel does not tell what a map has taken"))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use libbpf_rs::MapType;
+    use libbpf_rs::libbpf_sys::bpf_map_create_opts;
+    use rig_skip::{Lack, skip};
+
+    use crate::rights::check_may_trace;
+
+    use super::*;
+
+    fn map(kind: MapType, entries: u32) -> Map {
+        let options = bpf_map_create_opts { sz: size_of::<bpf_map_create_opts>() as u64, ..Default::default() };
+        let handle = MapHandle::create(kind, Some("all"), 4, 8, entries, &options).unwrap();
+        Map { name: "all", handle }
+    }
+
+    /// Buckets have none, one or more of them, so that batches end before they are full.
+    #[test]
+    fn all_of_a_large_hash_is_read() {
+        if let Err(error) = check_may_trace() {
+            return skip(Lack::Root, error);
+        }
+        for (entries, count) in [(65_536_u32, 20_000_u32), (20_000, 20_000), (3, 3), (1, 1), (1, 0)] {
+            let map = map(MapType::Hash, entries);
+            // Odd, so that no two keys are the same.
+            let keys: Vec<u32> = (0..count).map(|n| n.wrapping_mul(0x9e37_79b1)).collect();
+            keys.iter().for_each(|key| map.set(key, &(u64::from(*key) + 1)).unwrap());
+            let mut all = Vec::new();
+            map.each_of_hash(|key: u32, value: u64| all.push((key, value))).unwrap();
+            all.sort_unstable();
+            let mut expected: Vec<_> = keys.into_iter().map(|key| (key, u64::from(key) + 1)).collect();
+            expected.sort_unstable();
+            assert!(all == expected, "{} of {count} in {entries}", all.len());
+        }
+        // Arrays are not read so.
+        map(MapType::Array, 4).each_of_hash(|_: u32, _: u64| {}).unwrap_err();
+    }
 }

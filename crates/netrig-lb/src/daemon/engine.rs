@@ -423,13 +423,14 @@ impl Engine {
         self.troubles.counting.now(trouble).into_iter().for_each(|line| warn!("{line}"));
     }
 
-    /// Makes room for other sources of services with persistence, each 10 s.
+    /// Makes room for other sources of services with persistence, each 10 s, of those that the last whole round of the sweep has not renewed.
     fn forget_sources(&mut self) {
+        let Some(since) = self.pace.last() else { return };
         let has_some = self.rules.services.iter().any(|service| service.persistence.timeout.is_some());
-        if !has_some || self.begun.elapsed().as_secs() % 10 != 0 {
+        if !has_some || !self.begun.elapsed().as_secs().is_multiple_of(10) {
             return;
         }
-        let trouble = self.balancer.forget_sources_that_are_over().err();
+        let trouble = self.balancer.forget_sources_that_are_over(since.elapsed()).err();
         let trouble =
             trouble.map(|error| format!("sources whose persistence is over stay: {}", in_words(&error.into())));
         self.troubles.persistence.now(trouble).into_iter().for_each(|line| warn!("{line}"));

@@ -18,6 +18,8 @@ pub(super) struct SweepPace {
     /// Of the last whole round.
     pub(super) live: u64,
     pub(super) took: Duration,
+    /// When that began.
+    last: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -30,11 +32,16 @@ struct Round {
 impl SweepPace {
     pub(super) fn new(places: u32, now: Instant) -> Self {
         let round = Round { begun: now, swept: 0, live: 0 };
-        Self { places: places.max(1), next: now, round, live: 0, took: Duration::ZERO }
+        Self { places: places.max(1), next: now, round, live: 0, took: Duration::ZERO, last: None }
     }
 
     pub(super) fn next(&self) -> Instant {
         self.next
+    }
+
+    /// When the last whole round began, or was due.
+    pub(super) fn last(&self) -> Option<Instant> {
+        self.last
     }
 
     /// Places that the next slice shall have. It ends with the round.
@@ -55,6 +62,7 @@ impl SweepPace {
         if self.round.swept >= self.places {
             self.live = self.round.live;
             self.took = now.duration_since(self.round.begun);
+            self.last = Some(self.round.begun);
             self.round = Round { begun: self.next, swept: 0, live: 0 };
         }
     }
@@ -98,7 +106,10 @@ mod tests {
     fn the_last_slice_is_what_is_left() {
         let mut pace = SweepPace::new(SLICE + 1, Instant::now());
         assert_eq!(pace.slice(), SLICE);
-        pace.swept(SLICE, 0, false, (pace.next(), pace.next()));
-        assert_eq!(pace.slice(), 1);
+        let begun = pace.next();
+        pace.swept(SLICE, 0, false, (begun, begun));
+        assert_eq!((pace.slice(), pace.last()), (1, None));
+        pace.swept(1, 0, false, (pace.next(), pace.next()));
+        assert_eq!(pace.last(), Some(begun));
     }
 }

@@ -111,7 +111,8 @@ static __noinline int adopt_slot(const struct adoption *a)
 		return -ADOPT_STALE;
 	if (b->ends)
 		return -ADOPT_ENDS;
-	if (is_at_limit(b, load, load->connections))
+	/* By the upper limit alone: whether it waits for the lower one, the balancer has asked that let the connection in. */
+	if (b->limit && (__u32)load->connections >= b->limit)
 		return -ADOPT_BACKEND_FULL;
 	if (!count_in_service(s, a->service))
 		return -ADOPT_SERVICE_FULL;
@@ -124,6 +125,7 @@ static __noinline int adopt_slot(const struct adoption *a)
 			uncount_connection(counter);
 		return counter < 0 ? -ADOPT_TABLE_FULL : -ADOPT_NO_ROOM;
 	}
+	note_full(b, load, load->connections);
 	add_load(a->backend, 1, 0);
 	c->tag = hash >> 32;
 	c->client = a->client;
@@ -210,6 +212,14 @@ static __noinline int take_back(__u32 slot, __u32 now, int has_entry)
 	return abandon(slot, now, 0);
 }
 
+/* Keeps its source where it is, unless that has been for longer than the service keeps any. */
+static __noinline int adopt_source(const struct adoption *a, __u32 slot)
+{
+	const struct service *s = service_at(a->service);
+
+	return s && a->idle < s->persistence ? keep_template(slot, a->tick, TOLD) : 0;
+}
+
 /* What becomes of a connection that was told of; enum adopted. */
 static always_inline int adopt_one(struct adoption *a)
 {
@@ -240,7 +250,7 @@ static always_inline int adopt_one(struct adoption *a)
 	if (result != ADOPT_CREATED)
 		take_back(slot, a->now, 1);
 	else
-		keep_template(slot, a->tick, 1);
+		adopt_source(a, slot);
 	a->slot = slot;
 	return result;
 }

@@ -77,8 +77,10 @@ static long sweep_one(__u32 i, struct sweep *s)
 
 			/* A packet may have come after the sweep began: then the age is negative. */
 			if (age < timeout || age >> 31) {
-				if (service->persistence && state != SYN_RECV)
-					keep_template(slot, s->tick, 0);
+				/* A reset may be a forged source's own answer to what it has not begun. */
+				if (service->persistence && state != SYN_RECV &&
+				    (state != CLOSE || BEFORE(live) != SYN_RECV))
+					keep_template(slot, s->tick, RENEWS);
 				s->live++;
 				return 0;
 			}

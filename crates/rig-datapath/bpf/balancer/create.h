@@ -320,7 +320,7 @@ OF_PACKET(int, publish, (struct xdp_md *ctx, __u64 hash, __u32 slot, __u32 tick)
 		counters->connections++;
 	TRACE(created, 1);
 	if (!TRACING && s->persistence)
-		keep_template(slot, tick, 1);
+		keep_template(slot, tick, BEGINS);
 	return slot;
 }
 

@@ -12,7 +12,30 @@
 #ifndef BALANCER_PERSISTENCE_H
 #define BALANCER_PERSISTENCE_H
 
+#include <linux/errno.h>
+
 #include "unmatched.h"
+
+/* What a template has of a connection. */
+enum keeping {
+	/* It is there: a template that leads to its backend goes on. */
+	RENEWS,
+	/* It begins: the template leads to its backend. */
+	BEGINS,
+	/* Another balancer has told of it: so, unless the template is for longer than that, from what has begun or was renewed since. */
+	TOLD,
+};
+
+/* Both halves are of one source: what is replaced by another CPU meanwhile may have become another one's. */
+static always_inline struct template read_template(const struct template *template)
+{
+	union {
+		__u64 word;
+		struct template value;
+	} both = { .word = *(const volatile __u64 *)template };
+
+	return both.value;
+}
 
 static always_inline __u32 group_of(__u32 service)
 {
@@ -74,31 +97,36 @@ OF_PACKET(__u32, persistent_backend, (__u32 service, __u32 tick), (service, tick
 	const struct service *s = service_at(service);
 	struct template_key key = {};
 	const struct template *template;
+	struct template now;
 	__u32 number, group = group_of(service);
 
 	if (!p || !s)
 		return 0;
 	find_key(&key, s, service, group, &p->tuple.source);
 	template = bpf_map_lookup_elem(&templates, &key);
-	if (!template || (__s32)(READ_ONCE(template->until) - tick) <= 0)
+	if (!template)
 		return 0;
-	number = own_backend(service, group, READ_ONCE(template->backend));
+	now = read_template(template);
+	if ((__s32)(now.until - tick) <= 0)
+		return 0;
+	number = own_backend(service, group, now.backend);
 	return number && admit(number) ? number : 0;
 }
 
 /*
- * Keeps a connection's source where this one is: `begins` leads the template here, otherwise it is renewed if it does already. Elements are
- * replaced, not written to: while a program that sleeps looks at one it may have become another source's.
+ * Keeps a connection's source where this one is; enum keeping. Elements are replaced, not written to: while a program that sleeps looks at
+ * one it may have become another source's.
  */
-__noinline int keep_template(__u32 slot, __u32 tick, int begins)
+__noinline int keep_template(__u32 slot, __u32 tick, int as)
 {
 	const struct connection *c = connection_at(slot);
 	const struct service *s = c ? service_at(c->service) : 0;
 	struct template_key key = {};
 	struct template value = {};
-	const struct template *now;
+	const struct template *there;
+	struct template now = {};
 	__u32 ticks, group;
-	int leads;
+	int leads, is_longer;
 
 	if (!s || !s->persistence)
 		return 0;
@@ -109,12 +137,15 @@ __noinline int keep_template(__u32 slot, __u32 tick, int begins)
 	value.backend = c->backend;
 	group = group_of(c->service);
 	find_key(&key, s, c->service, group, &c->client);
-	now = bpf_map_lookup_elem(&templates, &key);
-	leads = now && leads_to(group, READ_ONCE(now->backend), value.backend);
-	if (leads ? (__s32)(READ_ONCE(now->until) - value.until) >= 0 : !begins)
+	there = bpf_map_lookup_elem(&templates, &key);
+	if (there)
+		now = read_template(there);
+	leads = there && leads_to(group, now.backend, value.backend);
+	is_longer = there && (__s32)(now.until - value.until) >= 0;
+	if (leads || as == TOLD ? is_longer : as == RENEWS)
 		return 0;
-	if (bpf_map_update_elem(&templates, &key, &value, BPF_ANY) && begins)
-		refuse(c->service, DROP_NO_TEMPLATE);
+	if (bpf_map_update_elem(&templates, &key, &value, BPF_ANY) == -E2BIG && as != RENEWS)
+		count_refusal(c->service, DROP_NO_TEMPLATE);
 	return 0;
 }
 

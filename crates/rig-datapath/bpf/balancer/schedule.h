@@ -29,7 +29,20 @@ static always_inline __u32 list_at(__u64 list, __u32 at)
 /* Whether one with so many connections gets no more. */
 static always_inline int is_at_limit(const struct backend *b, const struct load *load, __u32 has)
 {
-	return b->limit && (has >= b->limit || (b->lower && load->full && has >= b->lower));
+	return b->limit && (has >= b->limit || (b->lower && load->full == b->limit && has >= b->lower));
+}
+
+/*
+ * Notes whether a backend that has got a connection beside so many waits from now on to fall below its lower limit. It does so by the limit
+ * that it has reached: with another one it has not, as IPVS has it. What only seems to be below the limit, because another CPU has counted
+ * one more meanwhile, takes nothing back.
+ */
+static always_inline void note_full(const struct backend *b, struct load *load, __u32 before)
+{
+	if (b->lower && before + 1 >= b->limit)
+		load->full = b->limit;
+	else if (load->full && (load->full != b->limit || before < b->lower || !b->lower))
+		load->full = 0;
 }
 
 /* Counts a connection towards the backend, unless that is at its limit. A function of its own, since it is in a loop. */
@@ -47,8 +60,8 @@ __noinline int admit(__u32 number)
 		fetch_and_add(&load->connections, -1);
 		return 0;
 	}
-	if (!TRACING && b->lower)
-		load->full = (__u32)before + 1 >= b->limit;
+	if (!TRACING)
+		note_full(b, load, before);
 	return 1;
 }
 

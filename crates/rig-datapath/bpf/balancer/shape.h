@@ -338,7 +338,10 @@ struct source_set {
 };
 _Static_assert(sizeof(struct source_set) == 64, "a set is one cache line");
 
-/* Connections in the low half, established ones in the upper; and of one with a lower limit, whether it waits to fall below that. */
+/*
+ * Connections in the low half, established ones in the upper; and of one with a lower limit, the upper one that it has reached while it waits
+ * to fall below that.
+ */
 struct load {
 	__u64 connections;
 	__u64 full;

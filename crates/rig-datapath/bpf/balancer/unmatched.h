@@ -69,13 +69,18 @@ static __noinline int leave_unmatched(struct xdp_md *ctx, const struct packet *p
 	return drop(DROP_STRAYS);
 }
 
-/* A packet that would begin a connection of the service, and does not. */
-static always_inline int refuse(__u32 service, enum drop reason)
+static always_inline void count_refusal(__u32 service, enum drop reason)
 {
 	struct refusals *r = TRACING ? 0 : bpf_map_lookup_elem(&refusals, &service);
 
 	if (r)
 		r->of[reason % 32]++;
+}
+
+/* A packet that would begin a connection of the service, and does not. */
+static always_inline int refuse(__u32 service, enum drop reason)
+{
+	count_refusal(service, reason);
 	return drop(reason);
 }
 

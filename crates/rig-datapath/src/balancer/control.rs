@@ -121,7 +121,7 @@ impl Balancer {
         for (number, value) in drained {
             self.handle.tables.backends.set(&number, &value)?;
         }
-        self.apply_members(config)?;
+        self.leave_members(config)?;
         self.close_others(config)?;
         self.apply_access(config, false)?;
         self.leave_locals(config);
@@ -200,6 +200,7 @@ impl Balancer {
             drained.extend(waits.map(|value| (number, value)));
             numbers.push(number);
         }
+        self.add_members(number, service)?;
         let list = schedule::list(service.scheduler, &service.backends);
         let schedule: Vec<u32> = list.into_iter().map(|place| numbers[place]).collect();
         let limited = self.apply_limits(number, service)?;

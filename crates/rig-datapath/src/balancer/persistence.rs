@@ -2,18 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use crate::Error;
 
 use super::config::{Config, Protocol, Service};
 use super::control::{Balancer, identity};
 use super::handle::BalancerHandle;
-use super::shape::{GROUP_BIT, Template, TemplateKey};
+use super::shape::{GROUP_BIT, TICK_SHIFT, Template, TemplateKey};
 
 /// Of IPv4 written in IPv6.
 const MAPPED: u8 = 96;
-/// Ticks for which a template stays that is over, a minute: the sweep renews it if its source has connections and the control plane was away.
-const GRACE: u32 = 448;
 
 pub(super) fn bits_of(service: &Service) -> u8 {
     let mapped = if service.address.is_ipv6() { 0 } else { MAPPED };
@@ -54,41 +53,46 @@ pub(super) struct ForgottenNumbers {
 }
 
 impl BalancerHandle {
-    fn templates(&self) -> Result<Vec<(TemplateKey, Template)>, Error> {
-        self.tables.templates.all_of_hash()
-    }
-
-    /// Which sources are kept at which backends now, of all services. Takes a call of the kernel for 4096.
+    /// Which sources are kept at which backends now, of all services. Takes a call of the kernel for some thousands.
     pub fn persistent_sources(&self) -> Result<Vec<PersistentSource>, Error> {
         let (tick, known) = (self.tick()?, self.known());
         let services: HashMap<u32, _> = known.services.iter().map(|(of, known)| (known.number, of)).collect();
         let backends: HashMap<u32, (u32, SocketAddr)> =
             known.backends.iter().map(|(of, known)| (known.number, *of)).collect();
-        let each = self.templates()?.into_iter().filter_map(|(key, template)| {
+        let source = |key: TemplateKey, template: Template| {
             let &(service, backend) = backends.get(&template.backend)?;
             let of = services.get(&service)?;
             let left = u32::try_from(left(&template, tick)).ok().filter(|left| *left > 0)?;
             let (protocol, service) = (of.protocol, of.address);
             Some(PersistentSource { protocol, service, source: key.source.into(), backend, left })
-        });
-        Ok(each.collect())
+        };
+        let mut sources = Vec::new();
+        self.tables.templates.each_of_hash(|key, template| sources.extend(source(key, template)))?;
+        Ok(sources)
     }
 
     fn forget(&self, is_over: impl Fn(&TemplateKey, &Template) -> bool) -> Result<usize, Error> {
-        let over = self.templates()?.into_iter().filter(|(key, template)| is_over(key, template));
+        let (templates, mut over) = (&self.tables.templates, Vec::new());
+        templates.each_of_hash(|key, template| over.extend(is_over(&key, &template).then_some(key)))?;
         let mut count = 0;
-        for (key, _) in over {
-            self.tables.templates.remove(&key)?;
-            count += 1;
+        for key in over {
+            // A source may have come back since it was read. Between this look and the removal, microseconds, it is forgotten yet.
+            if templates.get(&key)?.is_some_and(|template| is_over(&key, &template)) {
+                templates.remove(&key)?;
+                count += 1;
+            }
         }
         Ok(count)
     }
 
-    /// Makes room for other sources where the time of some is over, and a minute; says of how many. To be called every few seconds while a service has
-    /// persistence, by one process at a time.
-    pub fn forget_sources_that_are_over(&self) -> Result<usize, Error> {
+    /// Makes room for other sources where the time of some has been over for so long; says of how many. That is to be the time since
+    /// the last whole round of the [sweep](Self::sweep) began, which has renewed those with connections. To be called every few seconds
+    /// while a service has persistence, by one process at a time.
+    pub fn forget_sources_that_are_over(&self, since: Duration) -> Result<usize, Error> {
+        // The sweep's clock and the packets' may be a tick apart.
+        let since = (since.as_nanos() >> TICK_SHIFT).min(1 << 30) as i32 + 2;
         let tick = self.tick()?;
-        self.forget(|_, template| left(template, tick) < -(GRACE as i32))
+        self.forget(|_, template| left(template, tick) < -since)
     }
 
     /// Before other services and backends get their numbers.
@@ -104,31 +108,50 @@ impl BalancerHandle {
 }
 
 impl Balancer {
-    /// Which backends stand for an address in services that share sources.
-    pub(super) fn apply_members(&mut self, config: &Config) -> Result<(), Error> {
+    /// Which backends stand for an address in one of the services that share sources. To be in place before that shares them.
+    pub(super) fn add_members(&mut self, number: u32, service: &Service) -> Result<(), Error> {
+        if group_of(service) == 0 {
+            return Ok(());
+        }
         let mut wanted = Members::new();
-        for service in config.services.iter().filter(|service| group_of(service) != 0) {
-            let Some(number) = self.known.services.get(&identity(service)).map(|known| known.number) else { continue };
-            for backend in &service.backends {
-                if let Some(known) = self.known.backends.get(&(number, backend.address)) {
-                    wanted.entry((number, backend.address.ip())).or_insert(known.number);
-                }
+        for backend in &service.backends {
+            if let Some(known) = self.known.backends.get(&(number, backend.address)) {
+                wanted.entry((number, backend.address.ip())).or_insert(known.number);
             }
         }
-        let key = |&(service, address): &(u32, IpAddr)| TemplateKey { source: address.into(), service, pad: 0 };
-        let members = &self.handle.tables.members;
-        for of in self.members.keys().filter(|of| !wanted.contains_key(of)) {
-            members.remove(&key(of))?;
+        for (of, number) in wanted {
+            if self.members.get(&of) != Some(&number) {
+                self.handle.tables.members.set(&key_of(of), &number)?;
+                self.members.insert(of, number);
+            }
         }
-        for (of, number) in wanted.iter().filter(|(of, number)| self.members.get(of) != Some(*number)) {
-            members.set(&key(of), number)?;
+        Ok(())
+    }
+
+    /// Takes out which of them do no longer.
+    pub(super) fn leave_members(&mut self, config: &Config) -> Result<(), Error> {
+        let mut wanted = BTreeSet::new();
+        for service in config.services.iter().filter(|service| group_of(service) != 0) {
+            let Some(number) = self.known.services.get(&identity(service)).map(|known| known.number) else { continue };
+            wanted.extend(service.backends.iter().map(|backend| (number, backend.address.ip())));
         }
-        self.members = wanted;
+        let left: Vec<_> = self.members.keys().filter(|of| !wanted.contains(of)).copied().collect();
+        for of in left {
+            self.handle.tables.members.remove(&key_of(of))?;
+            self.members.remove(&of);
+        }
         Ok(())
     }
 
     pub(super) fn recall_members(&self) -> Result<Members, Error> {
-        let all: Vec<(TemplateKey, u32)> = self.handle.tables.members.all_of_hash()?;
-        Ok(all.into_iter().map(|(key, number)| ((key.service, key.source.into()), number)).collect())
+        let mut members = Members::new();
+        self.handle.tables.members.each_of_hash(|key: TemplateKey, number: u32| {
+            members.insert((key.service, key.source.into()), number);
+        })?;
+        Ok(members)
     }
+}
+
+fn key_of((service, address): (u32, IpAddr)) -> TemplateKey {
+    TemplateKey { source: address.into(), service, pad: 0 }
 }

@@ -66,7 +66,7 @@ reasons! {
         BeforeFirst = 29, "before_first", "a client's data with a number before its connection's first one, or a backend's SYN-ACK for another such number, before a header of `proxy_v2` has been acknowledged: what it carries could stand where the header belongs",
             "nothing if few: repeated segments of an older connection; many of them are clients that try to be taken for others";
         NoTemplate = 30, "no_template", "a new connection of a service with `persistence`, which goes on, but whose source is not remembered: there is no room for more sources",
-            "raise [room] templates, or shorten persistence; forged sources of UDP take room, too: see who begins connections";
+            "raise [room] templates, or shorten persistence; forged sources take room, too: see who begins connections, and `syn_proxy`";
     }
 }
 

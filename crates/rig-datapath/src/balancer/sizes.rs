@@ -29,7 +29,7 @@ pub struct Sizes {
     pub prefixes: u32,
     /// Sources of all services with limits for them, 2 to 2^24, rounded up to an even number: 32 bytes each, used or not.
     pub sources: u32,
-    /// Sources of all services with persistence together that are remembered at a time, 1 to 2^24: 96 bytes each, used or not.
+    /// Sources of all services with persistence together that are remembered at a time, 1 to 2^20: 96 bytes each, used or not.
     pub templates: u32,
 }
 
@@ -210,7 +210,7 @@ impl Sizes {
             ("the share of local ports with this number", self.ports.share.into(), 1, self.ports.of.into()),
             ("prefixes", self.prefixes, 1, 1 << 20),
             ("sources", self.sources, 2, 1 << 24),
-            ("templates", self.templates, 1, 1 << 24),
+            ("templates", self.templates, 1, 1 << 20),
         ];
         for (what, wanted, least, most) in bounds {
             if !(least..=most).contains(&wanted) {

@@ -27,6 +27,8 @@ const PROG_LOAD: i32 = 5;
 const OBJ_PIN: i32 = 6;
 const OBJ_GET: i32 = 7;
 const PROG_TEST_RUN: i32 = 10;
+const INFO_BY_FD: i32 = 15;
+const MAP_LOOKUP_BATCH: i32 = 24;
 const LINK_CREATE: i32 = 28;
 const LINK_UPDATE: i32 = 29;
 const PROG_TYPE_XDP: u32 = 6;
@@ -107,6 +109,86 @@ pub(super) fn update_map(map: BorrowedFd<'_>, key: u32, value: u32) -> io::Resul
         flags: 0,
     };
     bpf(MAP_UPDATE, &mut attributes).map(drop)
+}
+
+/// Keys and values of a hash map (BPF_MAP_TYPE_HASH), thousands with each call of the kernel (BPF_MAP_LOOKUP_BATCH, Linux 5.6), each
+/// key once: those that are there all the time, and perhaps what is put in meanwhile. Another kind of map is refused as an invalid
+/// argument.
+pub fn each_of_hash(map: BorrowedFd<'_>, mut with: impl FnMut(&[u8], &[u8])) -> io::Result<()> {
+    /// How `struct bpf_map_info` begins.
+    #[repr(C)]
+    #[derive(Default)]
+    struct Info {
+        kind: u32,
+        id: u32,
+        key_size: u32,
+        value_size: u32,
+        entries: u32,
+        flags: u32,
+    }
+    #[repr(C)]
+    struct InfoRequest {
+        map: u32,
+        length: u32,
+        info: u64,
+    }
+    #[repr(C)]
+    struct Batch {
+        from: u64,
+        next: u64,
+        keys: u64,
+        values: u64,
+        count: u32,
+        map: u32,
+        element_flags: u64,
+        flags: u64,
+    }
+    const HASH: u32 = 1;
+    let mut info = Info::default();
+    let mut request =
+        InfoRequest { map: map.as_raw_fd() as u32, length: size_of::<Info>() as u32, info: &raw mut info as u64 };
+    bpf(INFO_BY_FD, &mut request)?;
+    if info.kind != HASH || info.key_size == 0 || info.value_size == 0 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    let (key_size, value_size) = (info.key_size as usize, info.value_size as usize);
+    let mut most = info.entries.clamp(1, 4096);
+    // Of a hash a place is the number of a bucket, where the next batch begins.
+    let (mut from, mut next) = (None::<u32>, 0_u32);
+    let (mut keys, mut values) = (Vec::new(), Vec::new());
+    loop {
+        keys.resize(most as usize * key_size, 0_u8);
+        values.resize(most as usize * value_size, 0_u8);
+        let mut batch = Batch {
+            from: from.as_ref().map_or(0, |from| std::ptr::from_ref(from) as u64),
+            next: &raw mut next as u64,
+            keys: keys.as_mut_ptr() as u64,
+            values: values.as_mut_ptr() as u64,
+            count: most,
+            map: map.as_raw_fd() as u32,
+            element_flags: 0,
+            flags: 0,
+        };
+        let result = bpf(MAP_LOOKUP_BATCH, &mut batch);
+        let ended = match result.as_ref().map_err(io::Error::raw_os_error) {
+            Ok(_) => false,
+            Err(Some(libc::ENOENT)) => true,
+            Err(Some(libc::EINTR)) => continue,
+            // A bucket has more than a batch.
+            Err(Some(libc::ENOSPC)) if most < 1 << 24 => {
+                most *= 2;
+                continue;
+            }
+            Err(_) => return result.map(drop),
+        };
+        let count = batch.count.min(most) as usize;
+        let pairs = keys.chunks_exact(key_size).zip(values.chunks_exact(value_size));
+        pairs.take(count).for_each(|(key, value)| with(key, value));
+        if ended {
+            return Ok(());
+        }
+        from = Some(next);
+    }
 }
 
 /// The program takes frames of several buffers, of which it sees the first.

@@ -17,6 +17,7 @@ mod redirect;
 mod ring;
 mod socket;
 
+pub use bpf::each_of_hash;
 pub use error::OpenError;
 pub use filter::{Filter, PortAddresses};
 pub(crate) use link::Link;

@@ -14,7 +14,7 @@ const SCHEDULE_TRIES: usize = 32;
 impl BackendState {
     /// One that gets no connections yet.
     pub(super) fn new(service: ServiceId, address: SocketAddr) -> Self {
-        Self { service, address, weight: 0, limit: 0, lower: 0, is_full: false, leaving: None, gone: false }
+        Self { service, address, weight: 0, limit: 0, lower: 0, reached: 0, leaving: None, gone: false }
     }
 }
 
@@ -26,17 +26,19 @@ impl Model {
     }
 
     pub(super) fn admits(&self, backend: usize) -> bool {
-        let BackendState { weight, limit, lower, is_full, .. } = self.backends[backend];
-        let most = if is_full && lower > 0 { lower } else { limit };
+        let BackendState { weight, limit, lower, reached, .. } = self.backends[backend];
+        let most = if reached == limit && lower > 0 { lower } else { limit };
         weight > 0 && (limit == 0 || self.load(backend).0 < u64::from(most.min(limit)))
     }
 
     /// A connection to it begins.
     pub(super) fn count_towards(&mut self, backend: usize) {
-        let count = self.load(backend).0 + 1;
+        let before = self.load(backend).0;
         let known = &mut self.backends[backend];
-        if known.lower > 0 {
-            known.is_full = count >= u64::from(known.limit);
+        if known.lower > 0 && before + 1 >= u64::from(known.limit) {
+            known.reached = known.limit;
+        } else if known.reached != known.limit || before < u64::from(known.lower) || known.lower == 0 {
+            known.reached = 0;
         }
     }
 

@@ -97,8 +97,8 @@ struct BackendState {
     weight: u32,
     limit: u32,
     lower: u32,
-    /// It has reached its limit, and not fallen below the lower one since.
-    is_full: bool,
+    /// The limit that it has reached, if it has not fallen below the lower one since.
+    reached: u32,
     /// Removed; true once it was seen without connections.
     leaving: Option<bool>,
     /// Nothing is known of it any more.

@@ -57,13 +57,16 @@ impl Model {
     /// As the sweep does for connections that there are.
     pub(super) fn renew_templates(&mut self, tick: u32) {
         for at in 0..self.connections.len() {
-            if self.connections[at].state != State::SynReceived {
+            let connection = &self.connections[at];
+            let state = if connection.state == State::Close { connection.before } else { connection.state };
+            if state != State::SynReceived {
                 self.keep_template(at, tick, false);
             }
         }
     }
 
     /// A connection that begins leads its source to its own backend; one that is there renews that.
+    #[allow(clippy::collapsible_match, reason = "one that leads there and is for longer must not come to the next arm")]
     pub(super) fn keep_template(&mut self, at: usize, tick: u32, begins: bool) {
         let connection = &self.connections[at];
         let service = &self.services[connection.service.0].service;

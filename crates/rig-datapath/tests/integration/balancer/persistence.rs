@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use rig_datapath::balancer::{
-    Adopted, Backend, BalancerHandle, Drop, ForwardingMethod, Persistence, PersistentSource, Scheduler, Service, Sizes,
-    SynProxy,
+    Adopted, AdoptionRefusal, Backend, BalancerHandle, Drop, ForwardingMethod, Persistence, PersistentSource,
+    Scheduler, Service, SharedConnection, Sizes, SynProxy,
 };
 use rig_wire::tcp::flags::{ACK, RST, SYN};
 
@@ -234,6 +234,42 @@ fn a_full_backend_gets_connections_again_below_its_lower_limit() {
     }
 }
 
+/// What is waited for is to fall below the lower limit from the upper one that was reached, as with IPVS.
+#[test]
+fn another_limit_ends_the_wait_for_the_lower_one() {
+    let plan = |limit, lower| {
+        let ten = Backend { lower_limit: NonZeroU32::new(lower), ..limited("10.0.0.10:8080", limit) };
+        config(&[service(V, full_nat(&["10.0.0.100"]), &[ten])])
+    };
+    let Some(mut lab) = Lab::new(small(), &plan(3, 2)) else { return };
+    let begin = |lab: &Lab, port: u16| {
+        lab.sent(&syn(&format!("10.0.0.60:{port}")));
+        lab.sent(&from_client(ACK, &format!("10.0.0.60:{port}")));
+    };
+    let end = |lab: &mut Lab, port: u16| {
+        lab.sent(&from_client(RST, &format!("10.0.0.60:{port}")));
+        lab.later(11 * SECOND);
+        lab.balancer.sweep_all().unwrap();
+    };
+    (5000..5003).for_each(|port| begin(&lab, port));
+    end(&mut lab, 5000);
+    assert_eq!(lab.dropped(&syn("10.0.0.60:5003")), Drop::BackendsFull);
+    lab.balancer.apply(&plan(5, 2)).unwrap();
+    begin(&lab, 5003);
+    // It has not been full since.
+    end(&mut lab, 5001);
+    lab.balancer.apply(&plan(3, 2)).unwrap();
+    begin(&lab, 5004);
+    end(&mut lab, 5002);
+    assert_eq!(lab.dropped(&syn("10.0.0.60:5005")), Drop::BackendsFull);
+    // Without a lower limit for a while neither.
+    lab.balancer.apply(&plan(3, 0)).unwrap();
+    begin(&lab, 5005);
+    end(&mut lab, 5003);
+    lab.balancer.apply(&plan(3, 2)).unwrap();
+    begin(&lab, 5006);
+}
+
 /// Shortest expected delay gives the first connections to the heavy one, and never queue to one that has none.
 #[test]
 fn new_connections_count_by_sed_and_idle_backends_by_nq() {
@@ -273,10 +309,18 @@ fn where_there_is_no_room_connections_begin_without() {
     first(&lab, 60);
     assert_eq!(no_room(&lab), 1);
     lab.later(61 * SECOND);
-    assert_eq!(lab.balancer.forget_sources_that_are_over().unwrap(), 0);
+    let forgets = |lab: &Lab, seconds| lab.balancer.forget_sources_that_are_over(Duration::from_secs(seconds)).unwrap();
+    // Over for less than since the last round of the sweep began, which renews those with connections.
+    assert_eq!(forgets(&lab, 6), 0);
+    lab.sent(&udp("10.0.0.60:5000", "10.0.0.200:53").bytes());
+    lab.balancer.sweep_all().unwrap();
+    lab.later(4 * SECOND);
+    assert_eq!((forgets(&lab, 6), left(&lab).len()), (1, 1));
     lab.balancer.flush(None, None).unwrap();
-    lab.later(61 * SECOND);
-    assert_eq!(lab.balancer.forget_sources_that_are_over().unwrap(), 2);
+    lab.later(65 * SECOND);
+    assert_eq!(forgets(&lab, 2), 1);
+    // What goes on is not dropped.
+    assert_eq!(lab.drops(), []);
     (70..72).for_each(|host| first(&lab, host));
     assert_eq!((no_room(&lab), left(&lab).len()), (1, 2));
 }
@@ -307,6 +351,100 @@ fn another_control_plane_goes_on_with_what_is_kept() {
     assert_eq!(goes(&lab, "10.0.0.60:5001"), first);
 }
 
+/// Who has not begun what came in its name resets what answers it.
+#[test]
+fn a_reset_of_what_nobody_has_answered_keeps_no_source() {
+    let Some(mut lab) = Lab::new(small(), &config(&[plan(60, 32)])) else { return };
+    for flags in [SYN, RST, RST] {
+        lab.sent(&from_client(flags, "10.0.0.60:5000"));
+    }
+    lab.later(5 * SECOND);
+    lab.balancer.sweep_all().unwrap();
+    assert_eq!(left(&lab), [("10.0.0.60".to_owned(), 224 - 5 * SECOND)]);
+    // That of a connection does, for as long as it is there.
+    lab.sent(&from_client(SYN, "10.0.0.61:5000"));
+    lab.sent(&from_client(ACK, "10.0.0.61:5000"));
+    lab.sent(&from_client(RST, "10.0.0.61:5000"));
+    lab.balancer.sweep_all().unwrap();
+    assert_eq!(left(&lab)[1], ("10.0.0.61".to_owned(), 448));
+}
+
+/// Connections of a lab as another balancer would tell of them.
+fn told_of(lab: &Lab) -> Vec<SharedConnection> {
+    let mut told = Vec::new();
+    let note = |_, record: Option<rig_datapath::balancer::TableRecord>| {
+        told.extend(record.map(|record| record.connection));
+        ControlFlow::Continue(())
+    };
+    lab.balancer.records(note).unwrap();
+    told.sort_by_key(|connection| connection.client);
+    told
+}
+
+/// One that was silent for longer than what the source has done here since.
+#[test]
+fn an_older_connection_of_another_balancer_takes_no_source_away() {
+    let Some(mut lab) = Lab::new(small(), &config(&[plan(60, 32)])) else { return };
+    goes(&lab, "10.0.0.61:5000");
+    let first = goes(&lab, "10.0.0.60:5000");
+    lab.sent(&from_client(ACK, "10.0.0.60:5000"));
+    let told = *told_of(&lab).first().unwrap();
+    lab.balancer.clear().unwrap();
+    lab.balancer.apply(&config(&[plan(60, 32)])).unwrap();
+    let here = goes(&lab, "10.0.0.60:6000");
+    assert_ne!(here, first);
+    lab.sent(&from_client(ACK, "10.0.0.60:6000"));
+    lab.balancer.sweep_all().unwrap();
+    let adopter = lab.balancer.adopter();
+    let of = |port: u16, idle| SharedConnection {
+        client: format!("10.0.0.60:{port}").parse().unwrap(),
+        local: told.local.map(|local| (local.ip(), port).into()),
+        idle,
+        ..told
+    };
+    let adopt = |told: SharedConnection| assert!(matches!(adopter.adopt(&told).unwrap(), Adopted::Created { .. }));
+    adopt(of(5000, 10 * SECOND));
+    assert_eq!(goes(&lab, "10.0.0.60:6001"), here);
+    // Longer ago than any source is kept: of nobody else either.
+    adopt(SharedConnection { client: "10.0.0.62:5001".parse().unwrap(), ..of(5001, 61 * SECOND) });
+    assert_eq!(left(&lab), [("10.0.0.60".to_owned(), 448)]);
+    // A later one does.
+    lab.later(5 * SECOND);
+    let adopter = lab.balancer.adopter();
+    assert!(matches!(adopter.adopt(&of(5002, SECOND)).unwrap(), Adopted::Created { .. }));
+    assert_eq!(goes(&lab, "10.0.0.60:6002"), first);
+}
+
+/// The lower limit is for those that begin here, and what is taken over counts for it.
+#[test]
+fn connections_of_another_balancer_come_up_to_the_upper_limit() {
+    let ten = Backend { lower_limit: NonZeroU32::new(2), ..limited("10.0.0.10:8080", 3) };
+    let plans = config(&[service(V, full_nat(&["10.0.0.100"]), &[ten])]);
+    let Some(mut lab) = Lab::new(small(), &plans) else { return };
+    for client in (5000..5003).map(|port| format!("10.0.0.60:{port}")) {
+        lab.sent(&syn(&client));
+        lab.sent(&from_client(ACK, &client));
+    }
+    let told = told_of(&lab);
+    lab.balancer.clear().unwrap();
+    lab.balancer.apply(&plans).unwrap();
+    let adopt = |lab: &Lab, told: &SharedConnection| lab.balancer.adopter().adopt(told).unwrap();
+    let end = |lab: &mut Lab, port: u16| {
+        lab.sent(&from_client(RST, &format!("10.0.0.60:{port}")));
+        lab.later(11 * SECOND);
+        lab.balancer.sweep_all().unwrap();
+    };
+    assert!(told.iter().all(|told| matches!(adopt(&lab, told), Adopted::Created { .. })));
+    end(&mut lab, 5000);
+    assert_eq!(lab.dropped(&syn("10.0.0.60:5003")), Drop::BackendsFull);
+    assert!(matches!(adopt(&lab, &told[0]), Adopted::Created { .. }));
+    let more = SharedConnection { client: "10.0.0.60:5009".parse().unwrap(), ..told[0] };
+    assert_eq!(adopt(&lab, &more), Adopted::Refused(AdoptionRefusal::BackendFull));
+    end(&mut lab, 5001);
+    end(&mut lab, 5002);
+    lab.sent(&syn("10.0.0.60:5003"));
+}
+
 /// Connections that another balancer tells of bring their source along, and the sweep renews it as with others.
 #[test]
 fn a_source_stays_where_another_balancer_has_its_connections() {
@@ -314,12 +452,7 @@ fn a_source_stays_where_another_balancer_has_its_connections() {
     goes(&lab, "10.0.0.61:5000");
     let first = goes(&lab, "10.0.0.60:5000");
     lab.sent(&from_client(ACK, "10.0.0.60:5000"));
-    let mut told = Vec::new();
-    let note = |_, record: Option<rig_datapath::balancer::TableRecord>| {
-        told.extend(record.map(|record| record.connection));
-        ControlFlow::Continue(())
-    };
-    lab.balancer.records(note).unwrap();
+    let mut told = told_of(&lab);
     told.retain(|connection| connection.client == "10.0.0.60:5000".parse().unwrap());
     lab.balancer.clear().unwrap();
     assert_eq!(left(&lab), []);
