@@ -80,13 +80,17 @@ struct least {
 	__u64 list;
 	/* The place in the list at which the search begins. */
 	__u32 from;
-	/* What the new connection itself counts, and whether it counts nothing where there is no other one. */
-	__u16 itself, idle_first;
+	__u32 backend;
 	/* What was found: the load over its weight is the smallest so far. */
 	__u64 load;
-	__u32 weight;
-	__u32 backend;
+	/* Its weight, 32 bits, and how the scheduler counts, in one word: arguments of a function are few. */
+	__u64 weight_and_count;
 };
+
+/* The new connection itself counts as an established one. */
+#define COUNTS_ITSELF 1
+/* It counts nothing where there is no other one. */
+#define IDLE_FIRST 2
 
 /* An established connection weighs as much as 256 others: those are about to go, or may never come. */
 #define ESTABLISHED_WEIGHT 256
@@ -100,49 +104,58 @@ static always_inline struct least least_in(const struct service *s, __u64 list)
 {
 	struct least least = { .list = list };
 
-	least.itself = s->scheduler >= SHORTEST_DELAY ? ESTABLISHED_WEIGHT : 0;
-	least.idle_first = s->scheduler == NEVER_QUEUE;
+	if (s->scheduler >= SHORTEST_DELAY)
+		least.weight_and_count = s->scheduler == NEVER_QUEUE ? COUNTS_ITSELF | IDLE_FIRST : COUNTS_ITSELF;
 	return least;
 }
 
-/* In place of a cost, for one that gets no more. */
-#define NO_MORE (~0ULL)
+/* In place of a load, for one that is not the least loaded, or gets no more. */
+#define NO_LESS (~0ULL)
 
-/* What a backend's connections count. A function of its own, since it is in a loop: old kernels put off no more than 8,192 branches. */
-__noinline __u64 cost_of(__u32 number, __u32 itself, __u32 idle_first)
+/*
+ * What a backend's connections count, where that is less for its weight than `load` for the weight that comes with it, or there is none
+ * yet. A function of its own, since it is in a loop: the verifier follows each branch in there as often as it goes round.
+ */
+__noinline __u64 less_than(__u32 number, __u64 load, __u64 weight_and_count)
 {
 	const struct backend *b = backend_at(number);
-	const struct load *load = bpf_map_lookup_elem(&loads, &number);
+	const struct load *own = bpf_map_lookup_elem(&loads, &number);
+	__u32 weight = weight_and_count >> 32;
 	__u64 both, sum;
 
-	if (!b || !load || !b->weight)
-		return NO_MORE;
-	both = load->connections - HAS_ENDED(copy.backend, number);
-	if (is_at_limit(b, load, both))
-		return NO_MORE;
+	if (!b || !own || !b->weight)
+		return NO_LESS;
+	both = own->connections - HAS_ENDED(copy.backend, number);
+	if (is_at_limit(b, own, both))
+		return NO_LESS;
 	sum = (both >> 32) * ESTABLISHED_WEIGHT + ((__u32)both - (both >> 32));
-	return sum || !idle_first ? sum + itself : 0;
+	if (weight_and_count & COUNTS_ITSELF && (sum || !(weight_and_count & IDLE_FIRST)))
+		sum += ESTABLISHED_WEIGHT;
+	return weight && sum * weight >= load * b->weight ? NO_LESS : sum;
+}
+
+__noinline __u32 weight_of(__u32 number)
+{
+	const struct backend *b = backend_at(number);
+
+	return b ? b->weight : 0;
 }
 
 static long least_of(__u32 i, struct least *least)
 {
 	__u64 list = least->list, sum;
 	__u32 at = least->from + i, length, number;
-	const struct backend *b;
 
 	/* What the verifier learns of the length here is not to follow it through the loop. */
 	FORGET(list);
 	length = LENGTH(list);
 	number = list_at(list, at < length ? at : at - length);
-	sum = cost_of(number, least->itself, least->idle_first);
-	b = backend_at(number);
-	if (!b || sum == NO_MORE)
+	sum = less_than(number, least->load, least->weight_and_count);
+	if (sum == NO_LESS)
 		return 0;
-	if (!least->backend || sum * least->weight < least->load * b->weight) {
-		least->load = sum;
-		least->weight = b->weight;
-		least->backend = number;
-	}
+	least->load = sum;
+	least->weight_and_count = (__u64)weight_of(number) << 32 | (__u32)least->weight_and_count;
+	least->backend = number;
 	return 0;
 }
 
@@ -198,11 +211,11 @@ OF_TUPLE(int, schedule, (__u32 service, __u64 hash), (service, hash))
 	if (!length)
 		return -DROP_NO_BACKEND;
 	if (is_by_load(s)) {
-		__u32 none = UNKNOWN_ZERO(list);
+		__u64 none = UNKNOWN_ZERO(list);
 		struct least least = least_in(s, list);
 
 		least.load = none;
-		least.weight = none;
+		least.weight_and_count ^= none;
 		least.backend = none;
 
 		if (length > LEAST_SCANNED) {
