@@ -138,7 +138,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         (with("scheduler = 'dh'"), "lb.toml:4: there is no scheduler 'dh'", "rr, wrr, lc, wlc, sed, nq, sh, mh"),
         (with("persistence = '1500ms'"), "lb.toml:4: persistence of 1.5s", "whole seconds"),
         (with("persistence = '0s'"), "lb.toml:4: persistence of 0", "1 s to 30 days"),
-        (with("persistence = '31d'"), "lb.toml:4: persistence is too long", "30 days"),
+        (with("persistence = '745h'"), "lb.toml:4: persistence is too long", "30 days"),
         (with("persistence_prefix4 = 24"), "lb.toml:4: persistence_prefix4 without persistence", "300s"),
         (with("persistence_group = 3"), "lb.toml:4: persistence_group without persistence", "300s"),
         (
