@@ -402,7 +402,7 @@ mod tests {
 
     use super::*;
 
-    fn checked(check: Value) -> Result<(), String> {
+    fn checked(check: &Value) -> Result<(), String> {
         let settings = json!({ "check": check });
         let services = Some(RequestedServices { protocol: Protocol::Tcp, addresses: 1, local: None });
         let asked = DatapathRequest { settings: settings.as_object().unwrap(), services };
@@ -411,9 +411,9 @@ mod tests {
 
     #[test]
     fn a_check_may_not_last_longer_than_its_interval() {
-        let refused = checked(json!({ "interval": "100ms", "timeout": "101ms", "fall": 3 })).unwrap_err();
+        let refused = checked(&json!({ "interval": "100ms", "timeout": "101ms", "fall": 3 })).unwrap_err();
         assert!(refused.contains("longer than its interval"), "{refused}");
-        assert_eq!(checked(json!({ "interval": "100ms", "timeout": "100ms", "fall": 3 })), Ok(()));
+        assert_eq!(checked(&json!({ "interval": "100ms", "timeout": "100ms", "fall": 3 })), Ok(()));
     }
 
     #[test]
