@@ -27,11 +27,22 @@
 
 #ifdef OLD_KERNEL
 
-/* Calls `body` with 0, 1 ... and `context` until it returns other than 0, `count` times at most, and never more than the constant `most`. */
+/*
+ * Calls `body` with 0, 1 ... and `context` until it returns other than 0, `count` times at most, and never more than the constant `most`. The
+ * compiler is not to take the comparison with that out, nor to make one of both, where it knows the count to be less: such a verifier may have
+ * forgotten that (of a number on the stack it has only its value), and follows a loop of which it knows no end until it gives up.
+ */
 #define LOOP(most, count, body, context)                                                                               \
-	for (__u32 turn = 0; turn < (most) && turn < (count); turn++)                                                  \
-		if (body(turn, context))                                                                               \
-			break
+	do {                                                                                                           \
+		__u32 rounds = (count), turn = 0;                                                                      \
+                                                                                                                       \
+		barrier_var(rounds);                                                                                   \
+		for (; turn < (most); turn++) {                                                                        \
+			barrier_var(turn);                                                                             \
+			if (turn >= rounds || body(turn, context))                                                      \
+				break;                                                                                 \
+		}                                                                                                      \
+	} while (0)
 
 /* What the verifier learns of a copy of this behind here it does not know of it: what is known would differ each time round a loop. */
 #define FORGET(copy) barrier_var(copy)
