@@ -6,7 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rig_cli::exit::{Exit, Failure};
 use rig_cli::help;
 
-use super::{control, import, ipvs, ipvsadm, receive, views};
+use super::{capture, control, import, ipvs, ipvsadm, receive, views};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -33,6 +33,14 @@ enum Command {
     Control(control::Control),
     #[command(flatten)]
     View(views::View),
+    /// Look at packets that are dropped or left to the kernel, with the reason
+    ///
+    /// Packets are as they came in, but for those whose sender is answered: of these it is the answer. Packets that go through cost the same
+    /// meanwhile. Ends after --count packets, after --time or with Ctrl-C; however it ends, the balancer stops with it.
+    #[command(
+        after_help = "Examples:\n  netrig lb capture --reason no_backend,backends_full\n  netrig lb capture --reason all --time 30s --write drops.pcapng\n  netrig lb capture --reason no_connection --service 192.0.2.1:80 --write - | wireshark -k -i -"
+    )]
+    Capture(capture::CaptureArgs),
     /// Run keepalived or ipvsadm upon the running balancer, as upon IPVS
     ///
     /// What the command asks the kernel's IPVS by netlink, this balancer answers; all else it does as without netrig. What the balancer does
@@ -92,6 +100,7 @@ pub fn execute(arguments: &[OsString]) -> Result<Exit, Failure> {
         Command::Ipvs(arguments) => ipvs::execute(arguments),
         Command::Import(arguments) => import::execute(&arguments),
         Command::Receive(arguments) => receive::execute(&arguments),
+        Command::Capture(arguments) => capture::execute(&arguments),
     }
 }
 

@@ -15,6 +15,7 @@
 mod access_text;
 mod bgp;
 mod capacity;
+mod capture;
 pub mod client;
 pub mod command;
 pub mod control;

@@ -2,8 +2,11 @@
 //!
 //! What is told to programs by `--json` is [`Status`] and [`ConnectionEntry`], so fields are added, never renamed.
 
+mod capture;
+
 use std::net::{IpAddr, SocketAddr};
 
+pub use self::capture::{CaptureOrder, CapturedBatch, NamedReason, PacketCopy};
 use ipnet::IpNet;
 pub use rig_cli::packet::{Flow, PacketOut, Protocol};
 use schemars::JsonSchema;
@@ -40,6 +43,8 @@ pub enum Request {
     Announce,
     /// How many connections have had a packet within so many milliseconds. Answered by [`Reply::Count`].
     Busy { within_ms: u64 },
+    /// Packets of chosen reasons. Answered by a [`Reply::Captured`] for some of them, until the client goes.
+    Capture(CaptureOrder),
     /// The control plane ends; with `detach`, packets are no longer balanced although the balancer was to persist.
     Stop { detach: bool },
 }
@@ -58,6 +63,7 @@ pub enum Reply {
     Trace(Box<Trace>),
     Access(Vec<AccessEntry>),
     Sources(SourceList),
+    Captured(CapturedBatch),
 }
 
 /// Which sources are asked for.

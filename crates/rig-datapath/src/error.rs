@@ -59,6 +59,8 @@ pub enum Error {
     Worker { cpu: u32, reason: &'static str },
     #[error("cannot put programs on {}, which has to be a directory of cgroup v2, without programs of others that bear none beside them", path.display())]
     Cgroup { path: std::path::PathBuf, source: libbpf_rs::Error },
+    #[error("somebody captures packets of this balancer already, one at a time can")]
+    Capturing,
     #[error("cannot draw a secret for the SYN proxy's cookies from /dev/urandom")]
     Secret { source: std::io::Error },
     #[error(transparent)]

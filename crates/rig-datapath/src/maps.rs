@@ -180,6 +180,10 @@ impl Map {
         Ok(info.info.id)
     }
 
+    pub(crate) fn handle(&self) -> &MapHandle {
+        &self.handle
+    }
+
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()
     }

@@ -225,6 +225,10 @@ impl Service for Engine {
                 count_busy(self.balancer.handle(), Duration::from_millis(within_ms), replies);
                 return ControlFlow::Continue(());
             }
+            Request::Capture(order) => {
+                self.capture(&order, replies);
+                return ControlFlow::Continue(());
+            }
             Request::Sources(filter) => {
                 sources::list(self.balancer.handle(), &self.rules, filter, replies);
                 return ControlFlow::Continue(());

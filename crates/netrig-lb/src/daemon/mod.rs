@@ -7,6 +7,7 @@
 mod access;
 mod advice;
 mod announce;
+mod capture;
 mod counts;
 mod devices;
 mod drains;

@@ -140,7 +140,7 @@ impl Engine {
 /// So many services are named at most.
 const NAMED: usize = 4;
 
-fn interface_name(index: u32) -> Option<String> {
+pub(super) fn interface_name(index: u32) -> Option<String> {
     let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("0.0.0.0", 0))).ok()?;
     rustix::net::netdevice::index_to_name(&socket, index).ok()
 }

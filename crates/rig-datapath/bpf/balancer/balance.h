@@ -5,6 +5,7 @@
 
 #include "create.h"
 #include "access.h"
+#include "capture.h"
 #include "client_address.h"
 #include "proxy_steps.h"
 #include "too_big.h"
@@ -342,8 +343,8 @@ static always_inline __u32 backend_of(__u32 entry)
 	return c ? c->backend : 0;
 }
 
-/* What becomes of a parsed packet. */
-static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum stage last)
+/* What becomes of a parsed packet: a verdict, with the reason of one that does not go through. */
+static always_inline int decide(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum stage last)
 {
 	const struct control *control = settings();
 	int verdict;
@@ -411,6 +412,16 @@ static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packe
 			return send_back(ctx, packet);
 	}
 	return drop(DROP_INTERNAL);
+}
+
+/* The verdict for the kernel. */
+static always_inline int balance_parsed(struct xdp_md *ctx, struct packet *packet, enum kind kind, enum stage last)
+{
+	int verdict = decide(ctx, packet, kind, last);
+
+	if (TRACING)
+		return verdict & VERDICT_MASK;
+	return verdict > VERDICT_MASK ? end_with(packet, ctx, verdict) : verdict;
 }
 
 static always_inline int balance_to(struct xdp_md *ctx, enum stage last)

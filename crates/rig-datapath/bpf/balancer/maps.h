@@ -378,16 +378,55 @@ struct {
 	__type(value, struct rate_limit);
 } strays SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct capture_filter);
+} capture_filter SEC(".maps");
+
+/* When a packet may be captured that is not ahead of the rate. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} capture_next SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct uncaptured);
+} uncaptured SEC(".maps");
+
+/* Of those who read captured packets; the kernel takes them out when a reader's process ends. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__type(key, __u32);
+	__type(value, __u32);
+} captures SEC(".maps");
+
 #include "tracing.h"
 
-static always_inline int drop(enum drop reason)
+/* Verdicts of the program's own have above the kernel's their reason, with LEFT. */
+#define REASON_SHIFT 8
+#define VERDICT_MASK 0xff
+
+/* Counts a packet whose sender is answered: what the verdict has in it beside the kernel's. */
+static always_inline int counted(enum drop reason)
 {
 	__u32 key = reason;
 	__u64 *count = bpf_map_lookup_elem(&drops, &key);
 
 	if (count)
 		*count += 1;
-	return XDP_DROP;
+	return reason << REASON_SHIFT;
+}
+
+static always_inline int drop(enum drop reason)
+{
+	return XDP_DROP | counted(reason);
 }
 
 static always_inline int pass(enum pass reason)
@@ -397,7 +436,7 @@ static always_inline int pass(enum pass reason)
 
 	if (count)
 		*count += 1;
-	return XDP_PASS;
+	return XDP_PASS | (LEFT | reason) << REASON_SHIFT;
 }
 
 static always_inline const struct control *settings(void)

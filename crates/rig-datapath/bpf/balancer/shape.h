@@ -555,6 +555,45 @@ struct adoption {
 };
 _Static_assert(sizeof(struct adoption) == 56, "");
 
+/* Added to the number of a reason why packets are left to the kernel, where those for drops may be, too. */
+#define LEFT 0x80
+
+/* Packets of which reasons are to be captured. */
+struct capture_filter {
+	/* By the bits of enum drop and of enum pass. */
+	__u64 dropped, left;
+	/* Nanoseconds from one packet to the next, and how far ahead of that they may be. */
+	__u64 gap, slack;
+	/* Of packets to this address and port alone; `protocol` 0: of all. */
+	struct address address;
+	/* Of each packet, bytes. */
+	__u32 length;
+	__u16 port;
+	__u8 protocol;
+	__u8 pad;
+};
+_Static_assert(sizeof(struct capture_filter) == 56, "");
+
+/* Before the bytes of a packet. */
+struct captured {
+	/* CLOCK_MONOTONIC, nanoseconds. */
+	__u64 time;
+	/* Of the frame, and of that what follows. */
+	__u32 length, kept;
+	__u32 interface;
+	/* enum drop, or LEFT and enum pass. */
+	__u16 reason;
+	/* enum xdp_action: one whose sender is answered is not dropped. */
+	__u16 verdict;
+};
+_Static_assert(sizeof(struct captured) == 24, "");
+
+/* Packets that were asked for and not captured on one CPU: beyond the rate, and for want of room. */
+struct uncaptured {
+	__u64 beyond, no_room;
+};
+_Static_assert(sizeof(struct uncaptured) == 16, "");
+
 /* Which connections end early, because something runs short that they take. */
 enum early { EARLY_UNANSWERED = 1, EARLY_CLOSING = 2 };
 

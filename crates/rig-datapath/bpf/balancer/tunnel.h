@@ -120,8 +120,7 @@ OF_PACKET(int, outer_error, (struct xdp_md *ctx, __u32 entry, __u32 tick), (ctx,
 	reason = reason ?: set_link(ctx, route.source, route.destination);
 	if (reason)
 		return drop(reason);
-	drop(DROP_TOO_BIG_TOLD);
-	return leave_by(ctx, p, route.ifindex, control);
+	return counted(DROP_TOO_BIG_TOLD) | leave_by(ctx, p, route.ifindex, control);
 }
 
 #endif

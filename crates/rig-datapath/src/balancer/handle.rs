@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use libbpf_rs::{Object, ProgramInput, ProgramType};
@@ -54,6 +55,8 @@ pub struct BalancerHandle {
     sweeping: Arc<Mutex<SweepState>>,
     /// Loaded when it is first of use.
     pub(super) tracer: Arc<Mutex<Option<Tracer>>>,
+    /// Whether somebody captures.
+    pub(super) capturing: Arc<AtomicBool>,
 }
 
 /// How far sweeping has come.
@@ -98,6 +101,7 @@ impl BalancerHandle {
             neighbors: Arc::default(),
             sweeping: Arc::new(Mutex::new(sweeping)),
             tracer: Arc::default(),
+            capturing: Arc::default(),
         }
     }
 

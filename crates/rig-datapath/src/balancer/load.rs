@@ -86,6 +86,11 @@ pub(crate) struct Tables {
     pub(crate) unlimited: Map,
     pub(crate) templates: Map,
     pub(crate) members: Map,
+    /// Which packets are to be captured, those that were not, and who reads them.
+    pub(crate) capture_filter: Map,
+    pub(crate) capture_next: Map,
+    pub(crate) uncaptured: Map,
+    pub(crate) captures: Map,
     /// Only programs use these.
     others: [Map; 3],
     /// What old kernels' programs hold while they change tables (bpf/lib/atomic.h).
@@ -139,6 +144,10 @@ impl Tables {
             unlimited: map("unlimited", long)?,
             templates: map("templates", size_of::<shape::Template>())?,
             members: map("members", number)?,
+            capture_filter: map("capture_filter", size_of::<shape::CaptureFilter>())?,
+            capture_next: map("capture_next", long)?,
+            uncaptured: map("uncaptured", size_of::<shape::Uncaptured>())?,
+            captures: map("captures", number)?,
             others: [map("buckets", BUCKET)?, map("free_slots", number)?, map("pools", size_of::<shape::Pool>())?],
             locks: Map::any(object, "locks").ok(),
         })
@@ -195,6 +204,10 @@ impl Tables {
             &self.unlimited,
             &self.templates,
             &self.members,
+            &self.capture_filter,
+            &self.capture_next,
+            &self.uncaptured,
+            &self.captures,
             a,
             b,
             c,
@@ -319,6 +332,8 @@ impl Balancer {
             balancer.handle.set_cookie_secret(random_secret()?)?;
         }
         balancer.handle.turn_cookie_keys()?;
+        // Of who captured when another process had these tables.
+        balancer.handle.end_capture()?;
         if kept.is_none() {
             // Backends may remember the ports that another balancer has used last.
             balancer.begin_sequences(random() / u64::from(PORT_BLOCK) * u64::from(PORT_BLOCK))?;

@@ -13,6 +13,7 @@
 mod access;
 mod adopt;
 mod attach;
+mod capture;
 mod config;
 mod control;
 mod cookie;
@@ -45,6 +46,7 @@ mod workers;
 pub use access::AccessHits;
 pub use adopt::{Adopted, Adopter, AdoptionRefusal, SharedConnection, TableRecord};
 pub use attach::{Attachment, GenericXdp, Mode, TransmitMethod, release};
+pub use capture::{Capture, CaptureReason, CaptureRequest, CapturedPacket, MOST_SNAPPED, PacketEnd, UncapturedPackets};
 pub use config::{
     AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, MAX_BACKENDS, MAX_GROUP,
     MAX_RATE, MAX_WEIGHT, Persistence, Policy, PortReuse, Protocol, Rate, Scheduler, Service, SynProxy, Timeouts,

@@ -116,7 +116,7 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 6;
+pub(crate) const SHAPE_VERSION: u32 = 7;
 
 /// In the number of a group of services that share templates.
 pub(crate) const GROUP_BIT: u32 = 0x8000_0000;
@@ -441,7 +441,36 @@ plain! {
         check: u32,
         tick: u32,
     }
+
+    pub(crate) struct CaptureFilter: 56 {
+        dropped: u64,
+        left: u64,
+        gap: u64,
+        slack: u64,
+        address: Address,
+        length: u32,
+        port: u16,
+        protocol: u8,
+        pad: u8,
+    }
+
+    pub(crate) struct Captured: 24 {
+        time: u64,
+        length: u32,
+        kept: u32,
+        interface: u32,
+        reason: u16,
+        verdict: u16,
+    }
+
+    pub(crate) struct Uncaptured: 16 {
+        beyond: u64,
+        no_room: u64,
+    }
 }
+
+/// Added to the number of a reason why packets are left to the kernel, where those for drops may be, too.
+pub(crate) const LEFT: u16 = 0x80;
 
 /// A port as it stands in a packet.
 pub(crate) fn port_of(port: u16) -> u16 {

@@ -1,6 +1,7 @@
 //! `netrig lb` as a service: its file, its socket, its commands, its end, with real connections through it.
 
 mod access;
+mod capture;
 mod checks;
 mod health;
 mod ipvs;

@@ -2,6 +2,7 @@
 
 mod access;
 mod adopt;
+mod capture;
 mod cases;
 mod changes;
 mod client_address;

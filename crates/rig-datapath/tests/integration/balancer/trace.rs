@@ -29,6 +29,10 @@ fn content(tables: &Path) -> Content {
         let file = file.unwrap();
         let name = file.file_name().into_string().unwrap();
         let map = MapHandle::from_pinned_path(file.path()).unwrap();
+        // Its elements are for programs alone.
+        if map.map_type() == MapType::PerfEventArray {
+            continue;
+        }
         let bytes = content.entry(name.clone()).or_default();
         // A call for each key would be made millions of times.
         if matches!(map.map_type(), MapType::Array | MapType::Hash) {

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Copies of packets that are dropped or left to the kernel, for who asks for that. Verdicts of such packets have their reason above the lower
+ * byte (maps.h), so that packets that go through cost nothing for it.
+ */
+#ifndef BALANCER_CAPTURE_H
+#define BALANCER_CAPTURE_H
+
+#include "packet.h"
+
+/* Whether a packet is to the service that is asked for; one without ports, where its address is. */
+static always_inline int is_asked_for(const struct capture_filter *a, const struct tuple *t)
+{
+	if (!a->protocol)
+		return 1;
+	if (t->destination.hi != a->address.hi || t->destination.lo != a->address.lo)
+		return 0;
+	return !t->destination_port || (t->destination_port == a->port && t->protocol == a->protocol);
+}
+
+/* Whether a packet is not ahead of the rate. Where two CPUs meet, one more is not. */
+static always_inline int is_in_time(const struct capture_filter *a, __u64 now)
+{
+	__u32 key = 0;
+	__u64 *next = bpf_map_lookup_elem(&capture_next, &key), from;
+
+	if (!next)
+		return 0;
+	from = *(volatile __u64 *)next;
+	if (from < now)
+		from = now;
+	if (from - now > a->slack)
+		return 0;
+	*(volatile __u64 *)next = from + a->gap;
+	return 1;
+}
+
+/* A copy, of so many bytes; 0 where there was room. A function of its own so that its type is among those of the object (BTF). */
+static __noinline int copy_out(struct xdp_md *ctx, const struct captured *head)
+{
+	return bpf_perf_event_output(ctx, &captures, BPF_F_CURRENT_CPU | (__u64)head->kept << 32, (void *)head, sizeof(*head));
+}
+
+/* The verdict that the kernel knows of one with a reason. A function of its own, beside the deepest chain of calls. */
+OF_PACKET(int, end_with, (struct xdp_md *ctx, int verdict), (ctx, verdict))
+{
+	__u32 key = 0, reason = (__u32)verdict >> REASON_SHIFT & 0xff;
+	const struct capture_filter *a = bpf_map_lookup_elem(&capture_filter, &key);
+	struct captured head = {};
+	struct uncaptured *u;
+
+	verdict &= VERDICT_MASK;
+	if (!a || !p || !((reason & LEFT ? a->left : a->dropped) >> (reason & 63) & 1) || !is_asked_for(a, &p->tuple))
+		return verdict;
+	u = bpf_map_lookup_elem(&uncaptured, &key);
+	if (!u)
+		return verdict;
+	head.time = bpf_ktime_get_ns();
+	if (!is_in_time(a, head.time)) {
+		u->beyond++;
+		return verdict;
+	}
+	head.length = frame_length(ctx);
+	head.kept = head.length < a->length ? head.length : a->length;
+	head.interface = ctx->ingress_ifindex;
+	head.reason = reason;
+	head.verdict = verdict;
+	if (copy_out(ctx, &head))
+		u->no_room++;
+	return verdict;
+}
+
+#endif
