@@ -42,8 +42,8 @@ static always_inline int try_state(struct connection *c, const struct service *s
 		add_load(c->backend, 0, -1);
 	else if (old != ESTABLISHED && new == ESTABLISHED)
 		add_load(c->backend, 0, 1);
-	if (old != new && (old == SYN_RECV || new == SYN_RECV))
-		count_unanswered(c, old == SYN_RECV ? -1 : 1);
+	if (old != new && is_waiting(live) != is_waiting(next))
+		count_unanswered(c, is_waiting(live) ? -1 : 1);
 	return 1;
 }
 

@@ -123,7 +123,7 @@ _Static_assert(sizeof(struct connection) == 64, "a connection is one cache line"
 
 /* It was made by the SYN proxy, and its numbers are translated: `splices` has a record of it. */
 #define SPLICED 0x8000
-/* It counts as one of the service's in `unanswered` while it is in SYN_RECV. */
+/* It counts as one of the service's in `unanswered` while it is without an answer (is_waiting of table.h). */
 #define COUNTED 0x4000
 /* Of one that is SPLICED: its backend has not answered yet. */
 #define OPENING 0x2000

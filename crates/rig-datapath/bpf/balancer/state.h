@@ -45,7 +45,7 @@ static always_inline __u64 next_state(__u64 live, const struct packet *p, enum d
 	if (p->tuple.protocol == IPPROTO_UDP)
 		return direction == OUTWARD ? UDP_NORMAL : state;
 	if (flags & TCP_RST)
-		return CLOSE | (__u64)(state == CLOSE ? BEFORE(live) : state) << 8;
+		return state == CLOSE ? live >> 32 : CLOSE | state << 8 | (direction == OUTWARD ? RESET_BY_BACKEND : 0);
 	if (state == CLOSE && !(flags & TCP_SYN))
 		state = BEFORE(live) ?: ESTABLISHED;
 	if (flags & TCP_SYN)

@@ -18,6 +18,8 @@
 #define DIRECTION(entry) ((enum direction)(((__u32)(entry)) >> 31))
 #define STATE(live) ((enum state)(((live) >> 32) & 0xff))
 #define BEFORE(live) ((enum state)(((live) >> 40) & 0xff))
+/* In CLOSE, beside the state before: the backend has reset it. */
+#define RESET_BY_BACKEND (1U << 16)
 #define TICK(live) ((__u32)(live))
 #define LIVE(state, tick) ((__u64)(state) << 32 | (tick))
 
@@ -591,6 +593,15 @@ static always_inline __u64 *unanswered_of(__u32 service)
 	return bpf_map_lookup_elem(&unanswered, &service);
 }
 
+/*
+ * Whether a connection is without an answer: so are those that somebody has reset whom the backend's SYN-ACK came to, who did not begin
+ * them. One that the backend has reset is answered.
+ */
+static always_inline int is_waiting(__u64 live)
+{
+	return STATE(live) == SYN_RECV || (live >> 32 & (RESET_BY_BACKEND | 0xffff)) == (CLOSE | SYN_RECV << 8);
+}
+
 /* A connection without an answer is one more, or less, of its service's. */
 static always_inline void count_unanswered(const struct connection *c, __s64 what)
 {
@@ -618,7 +629,7 @@ __noinline int end_connection(__u32 slot, __u64 live, __u32 tick)
 	/* Lengths of prefixes are given to others when a service has none left. */
 	uncount_at_source(c);
 	uncount_in_service(c->service);
-	if (STATE(live) == SYN_RECV)
+	if (is_waiting(live))
 		count_unanswered(c, -1);
 	hold_down(c, live);
 	return 1;

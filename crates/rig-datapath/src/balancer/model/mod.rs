@@ -115,6 +115,8 @@ struct Connection {
     state: State,
     /// What it was before a reset, in [`State::Close`].
     before: State,
+    /// The backend has reset it, in [`State::Close`].
+    refused: bool,
     seen: u32,
     client_route: Option<Route>,
     /// Where the SYN proxy has opened it.
@@ -555,6 +557,7 @@ impl Model {
             local,
             state,
             before,
+            refused: false,
             seen: tick,
             client_route,
             splice,

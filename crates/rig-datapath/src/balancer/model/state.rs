@@ -19,6 +19,7 @@ impl Connection {
         self.state = next_state(self.state, protocol, flags, direction, direct_return);
         if self.state == State::Close && was != State::Close {
             self.before = was;
+            self.refused = direction == Direction::Outward;
         }
     }
 }

@@ -249,7 +249,10 @@ impl Model {
 
     /// Whether SYNs of a service are answered here now.
     pub(super) fn is_proxying(&self, service: ServiceId) -> bool {
-        let waits = |of: &&Connection| of.service == service && of.counted && of.state == State::SynReceived;
+        // Who was not asked and got an answer resets it; a backend's reset is an answer.
+        let is_reset = |of: &Connection| of.state == State::Close && of.before == State::SynReceived && !of.refused;
+        let is_waiting = |of: &Connection| of.state == State::SynReceived || is_reset(of);
+        let waits = |of: &&Connection| of.service == service && of.counted && is_waiting(of);
         match self.services[service.0].service.syn_proxy {
             SynProxy::Off => false,
             SynProxy::Always => true,

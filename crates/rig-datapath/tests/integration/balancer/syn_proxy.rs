@@ -1,6 +1,6 @@
 //! The SYN proxy on packets: every byte out.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU32;
 
 use rig_datapath::balancer::{CookieSecret, Drop, ForwardingMethod, Service, SynProxy};
@@ -349,6 +349,63 @@ fn another_connection_of_the_same_ports_comes_up() {
     assert_eq!(reset, Segment { sequence: 0x5000_0001, ..segment(&local, "10.0.0.10:8080", RST) });
     assert_eq!(lab.connections(), [""; 0]);
     assert_eq!(Segment::of(&lab.sent(&anew.bytes())).flags, SYN | ACK);
+}
+
+/// Addresses in whose name SYNs are forged reset what they are answered by: that is no answer. A backend's reset is one, and so is what a
+/// client sends after all.
+#[test]
+fn connections_that_their_client_resets_unanswered_count_until_they_are_forgotten() {
+    let from = NonZeroU32::new(3).unwrap();
+    for (service_at, client, local, backend_at) in [
+        (SERVICE, "10.0.0.50", "10.0.0.100", "10.0.0.10:8080"),
+        ("[fd00::200]:80", "fd00::50", "fd00::100", "[fd00::10]:8080"),
+    ] {
+        let automatic = Service {
+            syn_proxy: SynProxy::Auto { from },
+            ..service(service_at, full_nat(&[local]), &[backend(backend_at, 1)])
+        };
+        let Some(mut lab) = Lab::new(small(), &config(&[automatic])) else { return };
+        let client: IpAddr = client.parse().unwrap();
+        let of = |port: u16, flags, sequence| {
+            let source = (client, port).into();
+            Segment { source, sequence, ..segment("10.0.0.50:1", service_at, flags) }
+        };
+        let unanswered = |lab: &Lab| lab.balancer.services().unwrap()[0].unanswered;
+        let begin = |lab: &Lab, port| Segment::of(&lab.sent(&of(port, SYN, 8).bytes()));
+        let refused = begin(&lab, 1);
+        let reset = Segment {
+            source: refused.destination,
+            destination: refused.source,
+            ..segment(backend_at, backend_at, RST | ACK)
+        };
+        lab.sent(&reset.bytes());
+        assert_eq!(unanswered(&lab), 0);
+        // The client's reset behind it makes it none, and no later one of the backend changes one of the client's.
+        lab.sent(&of(1, RST, 9).bytes());
+        assert_eq!(unanswered(&lab), 0);
+        for port in [2, 3] {
+            let out = begin(&lab, port);
+            lab.sent(&of(port, RST, 9).bytes());
+            let reset =
+                Segment { source: out.destination, destination: out.source, ..segment(backend_at, backend_at, RST) };
+            lab.sent(&reset.bytes());
+        }
+        assert_eq!(unanswered(&lab), 2);
+        lab.balancer.expect_syn_proxy().unwrap();
+        begin(&lab, 4);
+        lab.sent(&of(4, RST, 9).bytes());
+        assert_eq!((unanswered(&lab), begin(&lab, 5).flags), (3, SYN | ACK));
+        // Who has reset it and goes on was there.
+        lab.sent(&of(4, ACK, 9).bytes());
+        assert_eq!((unanswered(&lab), begin(&lab, 6).flags), (2, SYN));
+        // 10 s of silence.
+        lab.later(76);
+        lab.balancer.sweep_all().unwrap();
+        assert_eq!(unanswered(&lab), 1, "the last SYN's alone");
+        lab.later(1000);
+        lab.balancer.sweep_all().unwrap();
+        assert_eq!(unanswered(&lab), 0);
+    }
 }
 
 /// While as many connections are unanswered as the service says, and not before or after.
