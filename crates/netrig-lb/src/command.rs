@@ -140,6 +140,7 @@ mod tests {
                 "trace" => "tcp 198.51.100.9:40000 > 192.0.2.1:80",
                 "ipvs" => "-- ipvsadm -L",
                 "import" => "ipvsadm -",
+                "capture" => "--reason all",
                 "receive" => "--from 10.0.0.200/29",
                 _ => "",
             };

@@ -262,14 +262,26 @@ fn headers(packet: &PacketCopy) -> String {
         (_, Ok(ip)) => Some((ip.protocol(), ip.payload())),
         _ => None,
     };
+    // Of the whole frame, how much is needed to say what is said: ports, and of TCP flags.
+    let needed = upper.map_or(0, |(number, rest)| {
+        let begin = rest.as_ptr() as usize - whole.as_ptr() as usize;
+        begin
+            + match number {
+                protocol::TCP => 14,
+                protocol::UDP => 4,
+                _ => 0,
+            }
+    });
+    let link = || format!("{} > {}, Ethernet type {:#06x}", out.source_mac, out.destination_mac, ethernet.ethertype());
     match upper {
+        Some(_) if packet.bytes.len() < needed => format!("{}, cut before its addresses and ports end", link()),
         Some((protocol::TCP, segment)) => {
             let flags = Tcp::parse(segment).map(|tcp| format!(" {}", flag_names(tcp.flags())));
             format!("tcp {}{}", out.flow, flags.unwrap_or_default())
         }
         Some((protocol::UDP, _)) => format!("udp {}", out.flow),
         Some((number, _)) => format!("IP protocol {number} {}", out.flow),
-        None => format!("{} > {}, Ethernet type {:#06x}", out.source_mac, out.destination_mac, ethernet.ethertype()),
+        None => link(),
     }
 }
 
@@ -318,8 +330,12 @@ mod tests {
         let begin = "00:00:01.000250 eth0 no_backend (dropped): ";
         let right = format!("{begin}tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn], 414 bytes\n");
         assert_eq!(said(&packet), right);
-        packet.bytes.truncate(20);
-        assert!(said(&packet).contains("02:00:00:00:00:01 > "), "{}", said(&packet));
+        for cut in [47, 36, 20] {
+            packet.bytes.truncate(cut);
+            let link = format!("{begin}02:00:00:00:00:01 > 00:00:00:00:00:00, Ethernet type 0x0800");
+            let cut = said(&packet);
+            assert!(cut.starts_with(&link) && !cut.contains("0.0.0.0"), "{cut}");
+        }
         packet.bytes.truncate(3);
         packet.length = 3;
         assert_eq!(said(&packet), format!("{begin}no Ethernet frame, 3 bytes\n"));
