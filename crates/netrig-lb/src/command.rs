@@ -33,7 +33,7 @@ enum Command {
     Control(control::Control),
     #[command(flatten)]
     View(views::View),
-    /// Look at packets that are dropped or left to the kernel, with the reason
+    /// Packets that are dropped or left to the kernel, with the reason
     ///
     /// Packets are as they came in, but for those whose sender is answered: of these it is the answer. Packets that go through cost the same
     /// meanwhile. Ends after --count packets, after --time or with Ctrl-C; however it ends, the balancer stops with it.

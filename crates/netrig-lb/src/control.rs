@@ -53,9 +53,7 @@ pub enum Control {
         #[arg(long, value_name = "SPAN", requires = "rate")]
         lasts: Option<Span>,
     },
-    /// Make the running balancer read its file again; a bad file changes nothing
-    ///
-    /// No connection is lost.
+    /// Make the running balancer read its file again: no connection is lost, and a bad file changes nothing
     #[command(after_help = "Examples:\n  netrig lb reload")]
     Reload {
         #[command(flatten)]
