@@ -36,10 +36,11 @@
 	do {                                                                                                           \
 		__u32 rounds = (count), turn = 0;                                                                      \
                                                                                                                        \
-		barrier_var(rounds);                                                                                   \
+		if (!__builtin_constant_p(count))                                                                      \
+			barrier_var(rounds);                                                                           \
 		for (; turn < (most); turn++) {                                                                        \
 			barrier_var(turn);                                                                             \
-			if (turn >= rounds || body(turn, context))                                                      \
+			if (turn >= rounds || body(turn, context))                                                     \
 				break;                                                                                 \
 		}                                                                                                      \
 	} while (0)
