@@ -25,7 +25,7 @@ use serde_json::json;
 
 pub use self::iperf3::of_iperf3;
 use self::live::IntervalDisplay;
-pub use self::options::{RrArgs, ServeArgs, StreamArgs, UdpArgs, of_one_role};
+pub use self::options::{RrArgs, ServeArgs, StreamArgs, UdpArgs, cool_down_after, of_one_role};
 use self::recorder::TrialRecorder;
 pub(super) use self::recorder::document_of;
 use netrig_ends::client::{self, Target};

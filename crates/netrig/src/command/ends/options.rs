@@ -73,8 +73,11 @@ const RARE: [&str; 28] = [
     "mptcp",
 ];
 
-/// After the window, load goes on for this long: neither end may stop in the other's window.
-const COOL_DOWN: Duration = Duration::from_millis(500);
+/// After a window of that length load goes on for so long: neither end may stop in the other's window. That is half a second, and no more than the
+/// window itself, of which a tenth of a second is the shortest.
+pub fn cool_down_after(window: Duration) -> Duration {
+    window.clamp(Duration::from_millis(100), Duration::from_millis(500))
+}
 
 #[derive(Debug, Args)]
 #[group(id = "which", required = true)]
@@ -268,7 +271,7 @@ pub struct CommonOptions {
 impl CommonOptions {
     pub fn phases(&self) -> Phases {
         let (warm_up, window, interval) = (self.warm_up.0, self.time.0, self.interval.0);
-        Phases { warm_up, window, cool_down: COOL_DOWN, interval }
+        Phases { warm_up, window, cool_down: cool_down_after(window), interval }
     }
 
     /// Bits per second of all threads as bytes per second of each.

@@ -24,6 +24,7 @@ use rig_suite::pairs::{PAIRS, PODS, PairLoad, PairScenario, PairedHost, PairsTes
 use rig_suite::suite::{Repeat, Timing};
 use rig_testbed::host::HostInterface;
 
+use super::super::ends::cool_down_after;
 use super::super::hosts::NamedHost;
 use super::super::run::RunArgs;
 use super::host::{self, ClientTest, ReachedHost, ServerPorts};
@@ -31,8 +32,6 @@ use super::host::{self, ClientTest, ReachedHost, ServerPorts};
 const WINDOW: Duration = Duration::from_secs(2);
 const QUICK_WINDOW: Duration = Duration::from_secs(1);
 const WARM_UP: Duration = Duration::from_millis(500);
-/// As the client of each test has it.
-const COOL_DOWN: Duration = Duration::from_millis(500);
 /// One connection for each of so many CPUs at most: more is rarely faster, and a card's limit is seldom reached by one.
 const MOST_THREADS: u32 = 4;
 /// Two rounds of tests with a host that fail, one after the other.
@@ -41,7 +40,8 @@ const GIVEN_UP: u32 = 6;
 /// The times of each test.
 pub fn phases(args: &RunArgs) -> Phases {
     let window = args.window.map_or(if args.quick { QUICK_WINDOW } else { WINDOW }, |window| window.0);
-    Phases { warm_up: WARM_UP, window, cool_down: COOL_DOWN, interval: window }
+    // As the client of each test has it.
+    Phases { warm_up: WARM_UP, window, cool_down: cool_down_after(window), interval: window }
 }
 
 /// Hosts that are to be tested with each other.

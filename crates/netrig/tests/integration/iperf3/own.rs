@@ -12,15 +12,15 @@ fn number(json: &Value, pointer: &str) -> f64 {
 fn both_ends_agree_on_what_arrived() {
     for (options, streams) in [
         ("-t 1", 1),
-        ("-t 1 -P 3", 3),
+        ("-t 1 -P 3 -b 100M", 3),
         ("-t 1 -R", 1),
-        ("-t 1 -R -P 2 -Z --skip-rx-copy", 2),
+        ("-t 1 -R -P 2 -Z --skip-rx-copy -b 100M", 2),
         ("-t 1 --bidir -P 2", 4),
-        ("-O 1 -t 1", 1),
-        ("-t 1 -Z -N -M 1000 -w 256K -C reno -S 0x20 -l 64K", 1),
-        ("-t 1 -m", 1),
+        ("-O 1 -t 1 -b 100M", 1),
+        ("-t 1 -Z -N -M 1000 -w 256K -C reno -S 0x20 -l 64K -b 100M", 1),
+        ("-t 1 -m -b 100M", 1),
         ("-t 1 -b 20M/4", 1),
-        ("-t 1 -i 0", 1),
+        ("-t 1 -i 0 -b 100M", 1),
         ("-t 1 --repeating-payload --cntl-ka=10/2/3 --snd-timeout 5000 --fq-rate 1G", 1),
     ] {
         let json = json(&Peer::Netrig, &Peer::Netrig, options);
@@ -119,10 +119,11 @@ fn several_clients_are_served_at_once() {
     let server = serve(&Peer::Netrig, "", home.path());
     // The first goes on until all the others have come and gone.
     let first = client(&Peer::Netrig, server.port, "-t 0 -b 1M --connect-timeout 5000", home.path());
-    let some: Vec<_> = ["-t 1", "-t 1 -R", "-u -t 1 -P 2", "-u -t 1 -R", "-u -t 1 --bidir", "-t 1 --bidir"]
-        .map(|options| client(&Peer::Netrig, server.port, options, home.path()))
-        .into_iter()
-        .collect();
+    let some: Vec<_> =
+        ["-t 1 -b 100M", "-t 1 -R -b 100M", "-u -t 1 -P 2", "-u -t 1 -R", "-u -t 1 --bidir", "-t 1 --bidir -b 100M"]
+            .map(|options| client(&Peer::Netrig, server.port, options, home.path()))
+            .into_iter()
+            .collect();
     for one in some {
         let said = one.end().succeeded();
         assert!(said.out.contains("receiver"), "{said:#?}");

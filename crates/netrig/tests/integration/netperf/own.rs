@@ -31,20 +31,21 @@ fn each_test_has_its_rows() {
         let _server = server(netrig("netserver"), "");
         // Rows, and where in the last row but those below it the result stands.
         for (options, rows, at) in [
+            // A second at full speed each way that ends by the clock; the others end by what they have done, or are paced.
             ("-t TCP_STREAM -l 1", 1, 4),
-            ("-t TCP_STREAM -l 1 -c -C", 1, 4),
+            ("-t TCP_STREAM -l -10000000 -c -C", 1, 4),
             ("-t TCP_MAERTS -l 1", 1, 4),
-            ("-t TCP_SENDFILE -l 1", 1, 4),
+            ("-t TCP_SENDFILE -l -10000000", 1, 4),
             ("-t TCP_RR -l 1", 2, 5),
-            ("-t TCP_RR -l 1 -- -b 4 -r 100,1000", 2, 5),
-            ("-t TCP_CRR -l 1", 2, 5),
-            ("-t TCP_CC -l 1", 2, 5),
+            ("-t TCP_RR -l -1000 -- -b 4 -r 100,1000", 2, 5),
+            ("-t TCP_CRR -l 1 -b 1 -w 10ms", 2, 5),
+            ("-t TCP_CC -l 1 -b 1 -w 10ms", 2, 5),
             ("-t UDP_STREAM -l 1 -- -m 1400", 2, 5),
             ("-t UDP_STREAM -l 1 -b 1 -w 1ms -- -m 100", 2, 5),
-            ("-t UDP_RR -l 1 -c", 2, 5),
-            ("-t UDP_RR -l 1 -- -n -N -e 1", 2, 5),
-            ("-6 -t TCP_STREAM -l 1", 1, 4),
-            ("-6 -t UDP_RR -l 1", 2, 5),
+            ("-t UDP_RR -l 1 -c -b 1 -w 10ms", 2, 5),
+            ("-t UDP_RR -l 1 -b 1 -w 10ms -- -n -N -e 1", 2, 5),
+            ("-6 -t TCP_STREAM -l -10000000", 1, 4),
+            ("-6 -t UDP_RR -l 1 -b 1 -w 10ms", 2, 5),
             ("-t TCP_STREAM -l -10000000", 1, 4),
             ("-t TCP_MAERTS -l -10000000", 1, 4),
             ("-t TCP_RR -l -1000", 2, 5),
@@ -271,7 +272,7 @@ fn datagrams_of_any_size_pass_a_link() {
         let _server = server(netrig("netserver"), "");
         for size in [64, 1400, 4096, 8192, 16_384, 65_507] {
             let mut client = netrig("netperf");
-            let line = format!("-H 10.8.0.1 -P 0 -t UDP_STREAM -l 1 -- -m {size} -R 1");
+            let line = format!("-H 10.8.0.1 -P 0 -t UDP_STREAM -l 1 -b 1 -w 10ms -- -m {size} -R 1");
             client.args(line.split_whitespace());
             let output = there.run(|| client.output().unwrap()).unwrap();
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -366,7 +367,8 @@ fn drivers_find_what_they_look_for() {
             ("TCP_CRR", "Trans/s"),
         ] {
             let said =
-                run(netrig("netperf"), &format!("-H 127.0.0.1 -l 1s -t {test} -- -R 1 -m 1024 -o {list}")).succeeded();
+                run(netrig("netperf"), &format!("-H 127.0.0.1 -l 1s -b 1 -w 10ms -t {test} -- -R 1 -m 1024 -o {list}"))
+                    .succeeded();
             let rows: Vec<&str> =
                 said.out.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit())).collect();
             let [row] = rows[..] else { panic!("{test}: {said:#?}") };
