@@ -4,7 +4,7 @@ use super::peers::{Peer, client, json, original, pair, serve};
 use super::{masked, members};
 
 /// At full speed once: a stream at a rate is the same to the other end, and takes a tenth of the CPU time.
-const MODES: [&str; 14] = [
+const MODES: [&str; 15] = [
     "-t 1",
     "-t 1 -R -b 300M",
     "-t 1 --bidir -b 100M",
@@ -19,6 +19,7 @@ const MODES: [&str; 14] = [
     "-t 1 --get-server-output -b 300M",
     "-t 1 -Z -N -M 1000 -w 256K -S 32 -b 100M",
     "-n 2M -R",
+    "-t 1 -b 3000M",
 ];
 
 #[test]
