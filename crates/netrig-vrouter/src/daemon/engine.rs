@@ -30,6 +30,8 @@ use crate::{filter, lookup, metrics};
 
 /// How often what lacks is looked for.
 const SECOND: Duration = Duration::from_secs(1);
+/// What a configuration has taken away is unused after about this time.
+const GRACE: Duration = Duration::from_millis(20);
 /// Flows of one line of an answer.
 const BATCH: usize = 4096;
 
@@ -62,6 +64,8 @@ pub(super) struct Engine {
     next_look: Instant,
     /// When the speaker's routes are.
     learn_at: Instant,
+    /// When it is tried to give free what the last configuration has taken away.
+    release_at: Option<Instant>,
     after: ExitPolicy,
 }
 
@@ -96,6 +100,7 @@ impl Engine {
             trouble: None,
             next_look: Instant::now() + SECOND,
             learn_at: Instant::now(),
+            release_at: None,
             after,
             loaded,
             node: node.to_owned(),
@@ -149,7 +154,8 @@ impl Engine {
                 persistence::keep_numbers(path, &numbers)?;
             }
             let mut logging = self.logging.hold();
-            self.router.apply(&compiled.config)?;
+            self.router.apply_at_once(&compiled.config)?;
+            self.release_at = Some(Instant::now() + GRACE);
             logging.learn(&self.router, &compiled.config, &numbers);
         }
         self.sweeping.set(settings.router.timeouts);
@@ -325,10 +331,16 @@ impl Service for Engine {
     }
 
     fn due(&self) -> Instant {
-        self.next_look.min(self.learn_at)
+        self.next_look.min(self.learn_at).min(self.release_at.unwrap_or(self.next_look))
     }
 
     fn tick(&mut self) {
+        if self.release_at.is_some_and(|at| Instant::now() >= at) {
+            if let Err(error) = self.router.release_if_unused() {
+                warn!("{}", in_words(&error.into()));
+            }
+            self.release_at = self.router.has_unreleased().then(|| Instant::now() + GRACE);
+        }
         if Instant::now() >= self.learn_at {
             // What is remembered is looked at each second, too.
             self.learn_at = Instant::now() + SECOND;
@@ -336,6 +348,7 @@ impl Service for Engine {
         }
         if Instant::now() >= self.next_look {
             self.next_look = Instant::now() + SECOND;
+            self.router.forget_left();
             if self.trouble.is_some() || self.found.lacks_something() {
                 self.look_again();
             }

@@ -16,6 +16,14 @@ struct {
 	__type(value, struct control);
 } controls SEC(".maps");
 
+/* `from_container`, for the filter that closes interfaces. The kernel empties it when no process and no pin has it any more. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} router_program SEC(".maps");
+
 /* Numbers of containers' interfaces, by the kernel's. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

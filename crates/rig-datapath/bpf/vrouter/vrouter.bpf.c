@@ -392,9 +392,13 @@ int from_underlay(struct __sk_buff *skb)
 	return deliver(skb, p, nh, c, 0, keeps_macs);
 }
 
-/* A filter behind the others, which ask it of nothing: what comes from a container while there is no router. */
-SEC("tc")
+/*
+ * A filter behind the others: what comes from a container while there is no router. Interfaces that come while the router runs have nothing
+ * before it, and it leads to the router's program. Of the kind of that, or the kernel does not take that into the array.
+ */
+SEC("tcx/ingress")
 int closed(struct __sk_buff *skb)
 {
+	bpf_tail_call(skb, &router_program, 0);
 	return TC_ACT_SHOT;
 }

@@ -38,16 +38,30 @@ impl Router {
         for (number, analyser) in &self.known.analysers {
             self.tables.analysers.set(&u32::from(*number), analyser)?;
         }
+        // To take a program off the kernel waits as long as to attach it. Closed interfaces are closed by it, too: it drops what is of no
+        // interface that it knows.
+        if self.closing.is_some() {
+            let left: Vec<u32> =
+                self.containers.keys().filter(|interface| !containers.contains(interface)).copied().collect();
+            self.left_behind.extend(left.iter().filter_map(|interface| self.containers.remove(interface)));
+        }
+        let own: BTreeSet<u32> = containers.iter().copied().filter(|interface| !self.is_led(*interface)).collect();
         let container = (FROM_CONTAINER, Hook::Ingress);
-        let held = held.and(hold(&self.object, container, &mut self.containers, &containers, ingress));
+        let held = held.and(hold(&self.object, container, &mut self.containers, &own, ingress));
         let underlay = (FROM_UNDERLAY, Hook::Ingress);
         let held =
             closed.and(held).and(hold(&self.object, underlay, &mut self.underlay, &self.known.underlay, ingress));
         if let Some(links) = links {
-            let ingress = containers.iter().chain(&self.known.underlay).map(|interface| (*interface, Hook::Ingress));
+            let ingress = own.iter().chain(&self.known.underlay).map(|interface| (*interface, Hook::Ingress));
             links.remove_but(ingress.chain(copied.iter().map(|interface| (*interface, Hook::Egress))))?;
         }
         held
+    }
+
+    /// Takes programs off interfaces that are the configuration's no more, which have dropped all packets since: each takes the kernel some
+    /// milliseconds, but of devices that are gone.
+    pub fn forget_left(&mut self) {
+        self.left_behind.drain(..).for_each(Attached::take_off);
     }
 }
 

@@ -3,11 +3,16 @@
 //! The router's own programs are tcx links, which the kernel asks before filters, and they end with every frame; so the filter
 //! sees none while they are there. They go with the process that attached them, and filters stay. Before Linux 6.6 they are
 //! filters themselves, with a lower preference: those of a router that was killed go on, by what it was told last.
+//!
+//! To attach a link the kernel waits for an RCU grace period (`tcx_entry_sync` of net/tcx.h), some 15 ms in which nobody else changes an
+//! interface, and again to take it off; for a filter it does not. So interfaces that come while the router runs have the filter alone,
+//! which leads to the router's program by an array. That is empty when nobody has it any more, neither a process nor a pin
+//! (`prog_array_map_clear` of kernel/bpf/arraymap.c), and the filter drops then.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use rig_sys::netlink::Netlink;
@@ -17,7 +22,7 @@ use crate::Error;
 use crate::object::program;
 
 use super::control::Router;
-use super::load::CLOSED;
+use super::load::{CLOSED, FROM_CONTAINER};
 
 /// The first to be asked of an interface behind the router's own.
 const PREFERENCE: u16 = 2;
@@ -29,12 +34,15 @@ pub(super) struct ClosedFilters {
     owner: Owner,
     /// Interfaces that have one.
     closed: BTreeSet<u32>,
+    /// Whether those that come are led to the router, and which ones are, which have no other program.
+    leads: bool,
+    led: BTreeSet<u32>,
 }
 
 impl ClosedFilters {
     fn of(node: &str) -> Self {
         let owner = Owner { name: CLOSED, handle: handle_of(node), preference: PREFERENCE };
-        Self { owner, closed: BTreeSet::new() }
+        Self { owner, closed: BTreeSet::new(), leads: false, led: BTreeSet::new() }
     }
 
     /// Puts it on, also in place of one that is there.
@@ -94,20 +102,36 @@ impl Router {
     /// # Errors
     /// The kernel's.
     pub fn give_back(&mut self, interface: u32) -> Result<(), Error> {
+        self.forget_left();
         self.closing.as_mut().map_or(Ok(()), |closing| closing.open(interface).map(drop))
     }
 
-    /// Closes these interfaces, if so it shall be.
+    /// Closes these interfaces, if so it shall be. All but the first are [led](Self::is_led) to the router by that.
     pub(super) fn close(&mut self, interfaces: &BTreeSet<u32>) -> Result<(), Error> {
         let Some(closing) = &mut self.closing else { return Ok(()) };
         closing.closed.retain(|interface| interfaces.contains(interface));
-        let program = program(&self.object, CLOSED)?;
+        closing.led.retain(|interface| interfaces.contains(interface));
+        let closed = program(&self.object, CLOSED)?;
+        if !closing.leads {
+            let number = program(&self.object, FROM_CONTAINER)?.as_fd().as_raw_fd();
+            self.tables.router_program.set(&0_u32, &number.to_ne_bytes())?;
+        }
         let open: Vec<u32> = interfaces.difference(&closing.closed).copied().collect();
         let mut first = Ok(());
         for interface in open {
-            first = first.and(closing.close(program.as_fd(), interface));
+            let done = closing.close(closed.as_fd(), interface);
+            if closing.leads && done.is_ok() {
+                closing.led.insert(interface);
+            }
+            first = first.and(done);
         }
+        closing.leads = true;
         first
+    }
+
+    /// Whether the filter leads an interface's packets to the router, and it has no other program.
+    pub(super) fn is_led(&self, interface: u32) -> bool {
+        self.closing.as_ref().is_some_and(|closing| closing.led.contains(&interface))
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread::{self, JoinHandle};
 
 use ipnet::IpNet;
 use libbpf_rs::Object;
@@ -42,13 +43,19 @@ pub struct Router {
     applied: Config,
     pub(super) left: MovedCounts,
     pub(super) numbers: Allocations,
-    grace: GracePeriod,
+    grace: Arc<GracePeriod>,
+    /// Ends when no program has any more what the last configuration has taken away.
+    release: Option<JoinHandle<Result<(), Error>>>,
+    /// Interfaces whose elements are to be emptied then.
+    gone: BTreeSet<u32>,
     /// Programs on interfaces, by the kernel's numbers of these.
     pub(super) containers: BTreeMap<u32, Attached>,
     pub(super) underlay: BTreeMap<u32, Attached>,
     pub(super) mirrors: BTreeMap<u32, Attached>,
     /// Where these are kept.
     pub(super) links: Option<Links>,
+    /// Programs on interfaces that are the configuration's no more.
+    pub(super) left_behind: Vec<Attached>,
     /// What closes interfaces for when there is no router.
     pub(super) closing: Option<ClosedFilters>,
 }
@@ -174,11 +181,14 @@ impl Router {
             applied: Config::default(),
             left: MovedCounts::default(),
             numbers,
-            grace: GracePeriod::new()?,
+            grace: Arc::new(GracePeriod::new()?),
+            release: None,
+            gone: BTreeSet::new(),
             containers: BTreeMap::new(),
             underlay: BTreeMap::new(),
             mirrors: BTreeMap::new(),
             links: None,
+            left_behind: Vec::new(),
             closing: None,
         };
         // List 0 is none.
@@ -192,10 +202,41 @@ impl Router {
     /// # Errors
     /// [`Error::Config`] and [`Error::NoRoom`] before anything that packets meet has changed.
     pub fn apply(&mut self, config: &Config) -> Result<(), Error> {
+        self.apply_at_once(config)?;
+        self.release()
+    }
+
+    /// The same, but that what packets find no more is still in the tables when it returns: no program waits for that. It is given
+    /// free by the next call of this or of [`release_if_unused`](Self::release_if_unused), some milliseconds later.
+    ///
+    /// # Errors
+    /// As of [`apply`](Self::apply).
+    pub fn apply_at_once(&mut self, config: &Config) -> Result<(), Error> {
+        self.release_if_unused()?;
+        // A program may still have a number from when it was another interface's.
+        if config.interfaces.keys().any(|number| self.gone.contains(number)) {
+            if self.release.is_some() { self.release()? } else { self.grace.wait()? }
+        }
+        let holds_more = self.release.is_some();
+        match self.put(config) {
+            Err(Error::NoRoom { .. }) if holds_more => {
+                // Only what is put whole says what is not wanted any more.
+                let applied = self.applied.clone();
+                self.put(&applied)?;
+                self.release()?;
+                self.put(config)
+            }
+            done => done,
+        }
+    }
+
+    fn put(&mut self, config: &Config) -> Result<(), Error> {
         let leads_alike = self.applied.leads_alike(config);
         let stays = |vrf: u32| leads_alike && self.applied.vrfs.get(&vrf) == config.vrfs.get(&vrf);
         let unchanged: BTreeSet<u32> = config.vrfs.keys().copied().filter(|vrf| stays(*vrf)).collect();
         config.validate_but(|vrf| unchanged.contains(&vrf))?;
+        // What is wanted is not known again before all of it is put.
+        self.release = None;
         self.numbers.hops.begin();
         self.numbers.ways.begin();
         self.numbers.floods.begin();
@@ -230,20 +271,49 @@ impl Router {
         self.control.mac = config.mac.0;
         self.tables.controls.set(&0_u32, &self.control)?;
         self.leave(&before)?;
-        self.release(&before)
-    }
-
-    /// Gives free what packets find no more, once none is in the hands of a program that found it before.
-    fn release(&mut self, before: &MapContents) -> Result<(), Error> {
-        let hops = self.numbers.hops.unwanted();
-        let gone = before.interfaces.keys().filter(|number| !self.known.interfaces.contains_key(number));
-        let gone: Vec<u32> = gone.copied().collect();
+        let known = &self.known.interfaces;
+        self.gone.extend(before.interfaces.keys());
+        self.gone.retain(|number| !known.contains_key(number));
         // Ways and members go with a next hop.
-        if hops.is_empty() && gone.is_empty() && self.numbers.old_lists.is_empty() {
+        if self.numbers.hops.unwanted().is_empty() && self.gone.is_empty() && self.numbers.old_lists.is_empty() {
             return Ok(());
         }
-        self.grace.wait()?;
+        let grace = Arc::clone(&self.grace);
+        match thread::Builder::new().name("grace".into()).spawn(move || grace.wait()) {
+            Ok(waiting) => self.release = Some(waiting),
+            Err(_) => {
+                self.grace.wait()?;
+                self.free()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives free what packets find no more, if no program has it in its hands any more.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn release_if_unused(&mut self) -> Result<(), Error> {
+        if self.release.as_ref().is_some_and(JoinHandle::is_finished) { self.release() } else { Ok(()) }
+    }
+
+    /// Whether there is something to be given free.
+    pub fn has_unreleased(&self) -> bool {
+        self.release.is_some()
+    }
+
+    /// Gives it free once no program has it.
+    fn release(&mut self) -> Result<(), Error> {
+        let Some(waiting) = self.release.take() else { return Ok(()) };
+        // It does not panic.
+        waiting.join().unwrap_or_else(|_| self.grace.wait())?;
+        self.free()
+    }
+
+    fn free(&mut self) -> Result<(), Error> {
+        let gone = std::mem::take(&mut self.gone);
         gone.iter().try_for_each(|number| self.tables.interfaces.set(number, &shape::Interface::default()))?;
+        let hops = self.numbers.hops.unwanted();
         hops.iter().try_for_each(|number| self.tables.next_hops.set(number, &shape::NextHop::default()))?;
         let old_lists = std::mem::take(&mut self.numbers.old_lists);
         old_lists.iter().for_each(|placed| self.numbers.give(placed));

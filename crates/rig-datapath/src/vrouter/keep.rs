@@ -22,7 +22,8 @@ use super::shape::Control;
 use super::sizes::Sizes;
 
 /// Tables that are gone on with.
-pub(super) const KEPT: [&str; 14] = [
+pub(super) const KEPT: [&str; 15] = [
+    "router_program",
     "flows",
     "begun",
     "ended",

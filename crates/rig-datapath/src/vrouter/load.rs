@@ -24,7 +24,7 @@ pub(super) const FROM_CONTAINER: &str = "from_container";
 pub(super) const FROM_UNDERLAY: &str = "from_underlay";
 /// The program for copies that go to analysers.
 pub(super) const TO_ANALYSER: &str = "to_analyser";
-/// The program that drops all packets of an interface without a router.
+/// The program that drops all packets of an interface without a router, and leads them to [`FROM_CONTAINER`] with one.
 pub(super) const CLOSED: &str = "closed";
 pub(super) const SWEEP: &str = "sweep_flows";
 /// Of old kernels, before it.
@@ -34,6 +34,7 @@ pub(super) const NOTE_SHARES: &str = "note_shares";
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) controls: Map,
+    pub(super) router_program: Map,
     pub(super) interface_of: Map,
     pub(super) interfaces: Map,
     pub(super) next_hops: Map,
@@ -72,6 +73,7 @@ impl Tables {
         let number = size_of::<u32>();
         Ok(Self {
             controls: map("controls", size_of::<Control>())?,
+            router_program: map("router_program", number)?,
             interface_of: map("interface_of", number)?,
             interfaces: map("interfaces", size_of::<shape::Interface>())?,
             next_hops: map("next_hops", size_of::<shape::NextHop>())?,

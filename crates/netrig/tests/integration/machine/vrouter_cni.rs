@@ -68,9 +68,13 @@ impl Node {
     }
 
     fn start(&self) -> Router {
+        self.start_with(&[])
+    }
+
+    fn start_with(&self, more: &[&str]) -> Router {
         let log = fs::File::create(self.path("log")).unwrap();
         let mut command = netrig();
-        command.args(["vrouter", "run"]).arg(self.path("vrouter.toml")).args(["--node", "a"]);
+        command.args(["vrouter", "run"]).arg(self.path("vrouter.toml")).args(["--node", "a"]).args(more);
         let child = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         let router = Router(child);
         let said = || fs::read_to_string(self.path("log")).unwrap();
@@ -321,6 +325,163 @@ fn containers_of_a_network_reach_each_other_and_outlive_the_router() {
         done(red.del(&two));
         done(red.del(&two));
         assert_eq!(node.listed(), [""; 0]);
+        node.has_nothing_left();
+        router.kill();
+    });
+}
+
+#[test]
+fn an_interface_that_was_added_is_closed_once_the_router_is_killed() {
+    on_a_node(|node| {
+        let red = node.red();
+        let mut router = node.start();
+        let [one, two] = ["one", "two"].map(container);
+        let device = added(&red, &one).interfaces[0].name.clone();
+        let web = serve(&two, &added(&red, &two));
+        reaches(&one, &web);
+        // A service of the node, and ways to it that need no router.
+        ip(&["addr", "add", "192.0.2.1/32", "dev", &device]);
+        ip(&["route", "add", "10.1.0.2/32", "dev", &device]);
+        ip(&["-n", "one", "route", "add", "192.0.2.1/32", "dev", "eth0"]);
+        let service = TcpListener::bind("192.0.2.1:9000").unwrap();
+        let own = service.local_addr().unwrap();
+        assert!(try_connect(&one, own, IN_VAIN).is_err(), "past the router");
+        router.kill();
+        assert!(try_connect(&one, own, IN_VAIN).is_err(), "without a router");
+        assert!(try_connect(&one, web[0], IN_VAIN).is_err(), "what the router was told goes on");
+        // It is the filter that is in the way, and nothing else.
+        expect(&netrig().args(["vrouter", "release", "--node", "a"]).output().unwrap(), 0);
+        assert!(until(SOON, || try_connect(&one, own, IN_VAIN).ok()).is_some(), "released");
+
+        let mut router = node.start();
+        reaches(&one, &web);
+        [&one, &two].into_iter().for_each(|attachment| done(red.del(attachment)));
+        node.has_nothing_left();
+        router.kill();
+    });
+}
+
+#[test]
+fn containers_that_came_outlive_a_router_that_persists_and_those_that_went_meanwhile_are_forgotten() {
+    on_a_node(|node| {
+        let mounted = Command::new("mount").args(["-t", "bpf", "bpf", "/sys/fs/bpf"]).status().unwrap();
+        assert!(mounted.success(), "no bpf file system of its own");
+        let red = node.red();
+        let persist = || node.start_with(&["--persist"]);
+        let mut router = persist();
+        let [one, two, gone] = ["one", "two", "gone"].map(container);
+        let web = serve(&two, &added(&red, &two));
+        [&one, &gone].into_iter().for_each(|attachment| drop(added(&red, attachment)));
+        reaches(&one, &web);
+        reaches(&gone, &web);
+
+        router.kill();
+        reaches(&one, &web);
+        let late = container("late");
+        let (code, told) = error(red.add(&late));
+        assert!(code == 11 && told.contains("no router runs here: start it"), "{told}");
+        done(red.del(&late));
+        done(red.del(&gone));
+        assert_eq!(leases().len(), 4, "of both families");
+        reaches(&one, &web);
+
+        for _ in 0..2 {
+            router = persist();
+            assert_eq!(node.listed().len(), 2);
+            reaches(&one, &web);
+            router.kill();
+        }
+        let mut router = persist();
+        added(&red, &late);
+        reaches(&late, &web);
+        done(red.check(&one).unwrap());
+        [&one, &two, &late].into_iter().for_each(|attachment| done(red.del(attachment)));
+        node.has_nothing_left();
+        router.kill();
+        expect(&netrig().args(["vrouter", "release", "--node", "a"]).output().unwrap(), 0);
+        assert!(!Path::new("/sys/fs/bpf/netrig").exists(), "pins are left");
+    });
+}
+
+/// What of a router grows with what it is asked, beside its memory.
+#[derive(Debug, PartialEq)]
+struct Footprint {
+    descriptors: usize,
+    threads: usize,
+    interfaces: usize,
+    next_hops: usize,
+    flows: usize,
+}
+
+impl Footprint {
+    fn of(router: &Router) -> Self {
+        let count = |arguments: &[&str]| {
+            let (out, _) = expect(&netrig().arg("vrouter").args(arguments).output().unwrap(), 0);
+            let listed: Value = serde_json::from_str(&out).unwrap();
+            listed.as_array().unwrap_or_else(|| panic!("{listed}")).len()
+        };
+        let of_process = |what: &str| fs::read_dir(format!("/proc/{}/{what}", router.0.id())).unwrap().count();
+        Self {
+            descriptors: of_process("fd"),
+            threads: of_process("task"),
+            interfaces: count(&["vif", "--list", "--json"]),
+            next_hops: count(&["nh", "--list", "--json"]),
+            flows: count(&["flow", "-l", "--json"]),
+        }
+    }
+}
+
+/// Resident memory, KiB.
+fn memory_of(router: &Router) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", router.0.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// `NETRIG_TEST_PODS` says of how many containers, which come and go ten at a time; 100 without it.
+#[test]
+fn nothing_grows_with_the_containers_that_come_and_go() {
+    const AT_ONCE: usize = 10;
+    /// KiB: what a process takes at once from the kernel may be more than one container needs.
+    const ALLOWED: u64 = 1024;
+    let count: usize = std::env::var("NETRIG_TEST_PODS").map_or(100, |text| text.parse().unwrap());
+    on_a_node(|node| {
+        fs::write(node.path("vrouter.toml"), FILE.replace("plugged = 8", "plugged = 16")).unwrap();
+        let red = node.red();
+        let mut router = node.start();
+        let stays = container("stays");
+        let web = serve(&stays, &added(&red, &stays));
+        let sandboxes: Vec<Attachment> = (0..AT_ONCE).map(|place| container(&format!("pod{place}"))).collect();
+        let come_and_go = |from: usize| {
+            let come = |place: usize| {
+                let attachment = Attachment::new(format!("pod-{}", from + place), &sandboxes[place].namespace, "eth0");
+                added(&red, &attachment);
+                if place == 0 {
+                    reaches(&attachment, &web[..1]);
+                }
+                done(red.del(&attachment));
+            };
+            thread::scope(|scope| (0..AT_ONCE).for_each(|place| drop(scope.spawn(move || come(place)))));
+        };
+        come_and_go(0);
+        // What is taken away is given free a moment later.
+        let settled = |wanted: Option<&Footprint>| {
+            let is_it = || {
+                let now = Footprint::of(&router);
+                thread::sleep(Duration::from_millis(100));
+                (now == Footprint::of(&router) && wanted.is_none_or(|wanted| now == *wanted)).then_some(now)
+            };
+            until(SOON, is_it).unwrap_or_else(|| panic!("{:?}, and was {wanted:?}", Footprint::of(&router)))
+        };
+        let (before, memory) = (settled(None), memory_of(&router));
+        let (links, held) = (devices(), leases());
+        (0..count).step_by(AT_ONCE).for_each(|done| come_and_go(AT_ONCE + done));
+        settled(Some(&before));
+        assert_eq!((devices(), leases()), (links, held));
+        let now = memory_of(&router);
+        assert!(now <= memory + ALLOWED, "{memory} KiB, and {now} KiB after {count} containers");
+        println!("{count} containers: {memory} KiB before, {now} KiB after");
+        done(red.del(&stays));
         node.has_nothing_left();
         router.kill();
     });
