@@ -456,7 +456,7 @@ pub struct ServiceEntry {
     pub unanswered: u64,
     #[serde(default)]
     pub limits: ServiceLimits,
-    /// Connections that have begun without their source's limits, as all counters of sources were in use ([room] sources).
+    /// Connections that have begun without their source's limits, as all counters of sources were in use (`sources` of `[room]`).
     #[serde(default)]
     pub unlimited: u64,
     #[serde(default)]

@@ -39,7 +39,7 @@ pub fn have(command: &str) -> Result<Option<String>, Failure> {
     Ok(Some(format!("mounted a bpf file system at {ROOT}")))
 }
 
-/// Takes away what is left of the [pins](crate::ServiceFiles::pins) of a service that were removed: the directory of its run directory, where
+/// Takes away what is left of the pins of a service that were removed: the directory of its run directory, where
 /// no other service has something in it.
 pub fn leave(pins: &Path) {
     if let Some(directory) = pins.parent().filter(|directory| *directory != Path::new(ROOT)) {
