@@ -93,7 +93,9 @@ fn batches(packets: Vec<PacketCopy>) -> Vec<Vec<PacketCopy>> {
             bytes = 0;
         }
         bytes += packet.bytes.len();
-        batches.last_mut().into_iter().for_each(|batch| batch.push(packet.clone()));
+        if let Some(batch) = batches.last_mut() {
+            batch.push(packet);
+        }
     }
     batches
 }
