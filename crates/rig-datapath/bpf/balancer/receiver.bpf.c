@@ -100,7 +100,7 @@ static inline __attribute__((__always_inline__)) __u32 find_option(struct bpf_so
 SEC("sockops")
 int note_client(struct bpf_sock_ops *ops)
 {
-	struct trusted_prefix peer = { .bits = 128, .address = { 0, 0, bpf_htonl(0xffff), 0 } };
+	struct trusted_prefix peer = {};
 	struct told_client told = {}, *kept;
 	struct bpf_sock *socket;
 	__u32 at, v4, last;
@@ -108,6 +108,12 @@ int note_client(struct bpf_sock_ops *ops)
 
 	if (ops->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		return 1;
+	/*
+	 * Not in an initialiser: the compiler would keep that in a section .rodata without a variable, whose type Linux 5.10 refuses
+	 * (btf_datasec_check_meta), and without types there is no storage with sockets.
+	 */
+	peer.bits = 128;
+	peer.address[2] = bpf_htonl(0xffff);
 	/* Fields of the context may not be reached by one instruction that has either's place. */
 	v4 = ops->remote_ip4;
 	barrier_var(v4);
