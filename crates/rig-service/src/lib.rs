@@ -28,4 +28,4 @@ pub use client::{AskError, Client};
 pub use protocol::{Counters, refusal};
 pub use rig_lines::{LostPeer, Refusal};
 pub use serve::{Started, serve, serve_on_stdio};
-pub use service::{End, KernelEventFilter, Replies, Service, Waker};
+pub use service::{ClientGone, End, KernelEventFilter, Replies, Service, Waker};

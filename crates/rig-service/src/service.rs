@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::ops::ControlFlow;
-use std::sync::mpsc::SyncSender;
-use std::time::Instant;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rig_cli::exit::{Exit, Failure};
 use rig_lines::Refusal;
@@ -12,6 +13,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::protocol::{Answer, Counters, Outcome};
+
+/// How often it is looked whether there is room for a part of an answer.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Something that runs until it is told to end. All of it is called by one thread, one call after the other.
 pub trait Service: Sized {
@@ -126,6 +130,26 @@ impl<A> Replies<A> {
     /// When the client has gone.
     pub fn part(&self, value: A) -> Result<(), ClientGone> {
         self.to.send(Outcome::Part(Answer::Answer(value))).map_err(|_| ClientGone)
+    }
+
+    /// As [`Self::part`], but no longer than `most`: whether there was room for it.
+    ///
+    /// # Errors
+    /// When the client has gone.
+    pub fn part_within(&self, value: A, most: Duration) -> Result<bool, ClientGone> {
+        let deadline = Instant::now() + most;
+        let mut part = Outcome::Part(Answer::Answer(value));
+        loop {
+            part = match self.to.try_send(part) {
+                Ok(()) => return Ok(true),
+                Err(TrySendError::Disconnected(_)) => return Err(ClientGone),
+                Err(TrySendError::Full(part)) => part,
+            };
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+            thread::sleep(LOOK);
+        }
     }
 
     /// The answer, or the last part of it.

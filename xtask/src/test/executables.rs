@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! cargo test --no-run ── Executable ── its modules ── Piece ──┬── serial: one at a time, beside the others
+//!                                                             ├── waiting: one at a time, in a lane of their own
 //!                                                             ├── beside: as many at a time as there are lanes
 //!                                                             └── alone: at the end, nothing beside
 //! ```
@@ -10,6 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::env;
 use std::io::{self, BufReader, Read, Seek, Write};
+use std::iter;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,14 +40,20 @@ const SERIAL: [&str; 13] = [
     "rig-datapath::integration endtoend",
     "rig-load::integration transactions",
 ];
-/// What takes longest of all that runs beside others, the longest first: it is begun first, so that no lane has such a module left for itself at the end.
-const LONG: [&str; 14] = [
+/// Modules that wait for timers of the kernel and of protocols, or whose processes spin and yield: they take a fifth of a CPU and less where others
+/// want it (docs/decisions/tests-side-by-side.md).
+const WAITING: [&str; 6] = [
+    "netrig::integration dperf",
+    "netrig::integration lb::ipvs",
+    "netrig::integration machine::interfaces",
+    "netrig::integration machine::vrouter_docker",
     "netrig::integration vrouter",
     "netrig::integration machine::agent_processes",
+];
+/// What takes longest of all that runs beside others, the longest first: it is begun first, so that no lane has such a module left for itself at the end.
+const LONG: [&str; 10] = [
+    "netrig::integration machine::docker",
     "netrig::integration machine::on_hosts",
-    "netrig::integration dperf",
-    "netrig::integration vrouter::bgp",
-    "netrig::integration machine::interfaces",
     "rig-datapath::integration balancer::trace",
     "rig-datapath::integration old",
     "netrig::integration machine::lacking",
@@ -123,19 +131,31 @@ pub struct TestResults {
 struct Queues {
     serial: VecDeque<TestRun>,
     serial_runs: bool,
+    waiting: VecDeque<TestRun>,
     beside: VecDeque<TestRun>,
+}
+
+/// What a lane takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lane {
+    Any,
+    /// What waits alone: with one more of the others, each would take longer.
+    Waiting,
 }
 
 impl Queues {
     /// The next piece and whether it is a serial one.
-    fn next(&mut self) -> Option<(TestRun, bool)> {
+    fn next(&mut self, lane: Lane) -> Option<(TestRun, bool)> {
+        if lane == Lane::Waiting {
+            return Some((self.waiting.pop_front()?, false));
+        }
         if !self.serial_runs
             && let Some(piece) = self.serial.pop_front()
         {
             self.serial_runs = true;
             return Some((piece, true));
         }
-        Some((self.beside.pop_front()?, false))
+        Some((self.beside.pop_front().or_else(|| self.waiting.pop_front())?, false))
     }
 }
 
@@ -150,7 +170,7 @@ pub fn run() -> Result<TestResults> {
     for executable in executables {
         pieces.extend(pieces_of(Arc::new(executable))?);
     }
-    if let Some(name) = [&SERIAL[..], &LONG, &ALONE]
+    if let Some(name) = [&SERIAL[..], &WAITING, &LONG, &ALONE]
         .concat()
         .iter()
         .find(|name| !pieces.iter().any(|piece| is_among(&[name], &piece.name)))
@@ -158,14 +178,20 @@ pub fn run() -> Result<TestResults> {
         bail!("xtask/src/test/executables.rs names {name}, which no executable has");
     }
     let (alone, rest): (Vec<_>, Vec<_>) = pieces.into_iter().partition(|piece| is_among(&ALONE, &piece.name));
-    let (serial, mut beside): (Vec<_>, Vec<_>) = rest.into_iter().partition(|piece| is_among(&SERIAL, &piece.name));
+    let (serial, rest): (Vec<_>, Vec<_>) = rest.into_iter().partition(|piece| is_among(&SERIAL, &piece.name));
+    let (waiting, mut beside): (Vec<_>, Vec<_>) = rest.into_iter().partition(|piece| is_among(&WAITING, &piece.name));
     beside.sort_by_key(|piece| LONG.iter().position(|name| *name == piece.name).unwrap_or(LONG.len()));
     let begin = Instant::now();
-    let queues = Mutex::new(Queues { serial: serial.into(), serial_runs: false, beside: beside.into() });
+    let queues = Mutex::new(Queues {
+        serial: serial.into(),
+        serial_runs: false,
+        waiting: waiting.into(),
+        beside: beside.into(),
+    });
     let outcomes = Mutex::new(Vec::new());
-    let lane = || -> Result<()> {
+    let lane = |lane: Lane| -> Result<()> {
         loop {
-            let Some((piece, is_serial)) = lock(&queues).next() else { return Ok(()) };
+            let Some((piece, is_serial)) = lock(&queues).next(lane) else { return Ok(()) };
             let outcome = run_piece(&piece);
             if is_serial {
                 lock(&queues).serial_runs = false;
@@ -174,7 +200,8 @@ pub fn run() -> Result<TestResults> {
         }
     };
     thread::scope(|scope| {
-        let lanes: Vec<_> = (0..lane_count()).map(|_| scope.spawn(lane)).collect();
+        let lanes = iter::once(Lane::Waiting).chain(iter::repeat_n(Lane::Any, lane_count()));
+        let lanes: Vec<_> = lanes.map(|which| scope.spawn(move || lane(which))).collect();
         lanes.into_iter().try_for_each(|lane| lane.join().unwrap_or_else(|_| bail!("a lane of tests panicked")))
     })?;
     let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -6,10 +6,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::num::{NonZeroU32, NonZeroU64};
 use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
 use clap::Args;
@@ -25,6 +28,8 @@ use rig_sys::signal;
 use rig_wire::ethernet::Ethernet;
 use rig_wire::tcp::Tcp;
 use rig_wire::{ipv4, ipv6, protocol};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::FileType;
 
 use self::pcapng::{FilePacket, PcapngWriter};
 use super::client;
@@ -59,8 +64,17 @@ pub struct CaptureArgs {
     write: Option<PathBuf>,
 }
 
+/// What ends a capture, a signal or its time, ends it within so long also where nobody takes what it writes.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// What the packets go to.
-enum Output {
+struct Output {
+    form: Form,
+    /// The same file again, to look at: one who has closed the other end of a pipe is not noticed by who has nothing to write.
+    to: OwnedFd,
+}
+
+enum Form {
     Lines,
     File(PcapngWriter<Box<dyn Write>>),
 }
@@ -78,12 +92,14 @@ pub fn execute(arguments: &CaptureArgs) -> Result<Exit, Failure> {
     signal::on_stop_signal(move || stop.store(true, Ordering::Relaxed))
         .context("take signals")
         .or_exit(Exit::Failed)?;
+    let writing = Arc::new(AtomicBool::new(false));
+    end_in_time(&stopped, &writing, arguments.time);
     let mut output = None;
     let (begun, most) = (Instant::now(), arguments.count.map_or(u64::MAX, NonZeroU64::get));
-    let (mut written, mut missing) = (0, (0, 0));
+    let (mut written, mut missing) = (0, (0, 0, 0));
     let ended = client::client(&name).stream(&Request::Capture(order), |reply| {
         let Reply::Captured(batch) = reply else { return ControlFlow::Break(Err(client::foreign(&name).into())) };
-        missing = (batch.beyond_rate, batch.no_room);
+        missing = (batch.beyond_rate, batch.no_room, batch.no_reader);
         // What is wanted is there from the first answer on, and not where the balancer refuses.
         let mut put = |output: &mut Option<Output>| {
             if output.is_none() {
@@ -98,7 +114,10 @@ pub fn execute(arguments: &CaptureArgs) -> Result<Exit, Failure> {
             }
             output.flush()
         };
-        let goes_on = match put(&mut output) {
+        writing.store(true, Ordering::Relaxed);
+        let put = put(&mut output);
+        writing.store(false, Ordering::Relaxed);
+        let goes_on = match put {
             Ok(goes_on) => goes_on,
             Err(failure) => return ControlFlow::Break(Err(failure)),
         };
@@ -116,6 +135,9 @@ pub fn execute(arguments: &CaptureArgs) -> Result<Exit, Failure> {
         if missing.1 > 0 {
             said += &format!("; {} were lost because they were not read in time", missing.1);
         }
+        if missing.2 > 0 {
+            said += &format!("; {} came on CPUs that were not online at the beginning: begin again", missing.2);
+        }
         streams::note(said);
     }
     match ended? {
@@ -124,9 +146,34 @@ pub fn execute(arguments: &CaptureArgs) -> Result<Exit, Failure> {
     }
 }
 
+/// Ends the process where a write keeps it from ending by itself.
+fn end_in_time(stopped: &Arc<AtomicBool>, writing: &Arc<AtomicBool>, time: Option<Span>) {
+    const LOOKS: u32 = 10;
+    let (stopped, writing, begun) = (Arc::clone(stopped), Arc::clone(writing), Instant::now());
+    thread::spawn(move || {
+        let is_due = || stopped.load(Ordering::Relaxed) || time.is_some_and(|time| begun.elapsed() >= time.0);
+        let mut overdue = 0;
+        while overdue < LOOKS {
+            thread::sleep(GRACE / LOOKS);
+            overdue = if is_due() && writing.load(Ordering::Relaxed) { overdue + 1 } else { 0 };
+        }
+        streams::note("error: nobody takes what is captured: it is not all written");
+        process::exit(Exit::Failed as i32);
+    });
+}
+
 fn begin_output(arguments: &CaptureArgs) -> Result<Output, Failure> {
     let output = output(arguments.write.as_deref(), arguments.snaplen)?;
     streams::note(format_args!("capturing; ends {}", end_of(arguments)));
+    if let (Some(mode), Some(path)) = (output.mode(), &arguments.write)
+        && mode & 0o077 != 0
+        && path != Path::new("-")
+    {
+        streams::note(format_args!(
+            "{} was there before and others may have it (mode {mode:o}): packets of clients are in it",
+            path.display()
+        ));
+    }
     Ok(output)
 }
 
@@ -167,8 +214,9 @@ fn reasons(names: &[String]) -> anyhow::Result<Vec<CaptureReason>> {
 }
 
 fn output(file: Option<&Path>, most: u32) -> Result<Output, Failure> {
-    let out: Box<dyn Write> = match file {
-        None => return Ok(Output::Lines),
+    let again = |file: BorrowedFd<'_>| file.try_clone_to_owned().context("write the capture").or_exit(Exit::Failed);
+    let (out, to): (Box<dyn Write>, OwnedFd) = match file {
+        None => return Ok(Output { form: Form::Lines, to: again(io::stdout().as_fd())? }),
         Some(path) if path == Path::new("-") => {
             if io::stdout().is_terminal() {
                 let error = anyhow!(
@@ -176,14 +224,16 @@ fn output(file: Option<&Path>, most: u32) -> Result<Output, Failure> {
                 );
                 return Err(Failure::new(Exit::BadInput, error));
             }
-            Box::new(io::stdout())
+            (Box::new(io::stdout()), again(io::stdout().as_fd())?)
         }
         Some(path) => {
-            Box::new(created(path).with_context(|| format!("write {}", path.display())).or_exit(Exit::Failed)?)
+            let file = created(path).with_context(|| format!("write {}", path.display())).or_exit(Exit::Failed)?;
+            let to = again(file.as_fd())?;
+            (Box::new(file), to)
         }
     };
     let writer = PcapngWriter::begin(Box::new(BufWriter::new(out)) as Box<dyn Write>, most);
-    Ok(Output::File(writer.context("write the capture").or_exit(Exit::Failed)?))
+    Ok(Output { form: Form::File(writer.context("write the capture").or_exit(Exit::Failed)?), to })
 }
 
 /// Packets of others are in it: its owner's alone, unless it is there already.
@@ -195,9 +245,9 @@ fn created(path: &Path) -> io::Result<File> {
 impl Output {
     /// Whether there is still somebody who reads.
     fn add(&mut self, packet: &PacketCopy) -> Result<bool, Failure> {
-        match self {
-            Self::Lines => streams::print_on(&line(packet, &TimeZone::system())),
-            Self::File(writer) => {
+        match &mut self.form {
+            Form::Lines => streams::print_on(&line(packet, &TimeZone::system())),
+            Form::File(writer) => {
                 let comment = comment(packet);
                 let PacketCopy { device, time_ns, length, bytes, .. } = packet;
                 let added = FilePacket { device, time: *time_ns, length: *length, bytes, comment: &comment };
@@ -206,11 +256,26 @@ impl Output {
         }
     }
 
+    /// As [`Self::add`], also where there was nothing to write.
     fn flush(&mut self) -> Result<bool, Failure> {
-        match self {
-            Self::Lines => Ok(true),
-            Self::File(writer) => is_read(writer.flush()),
-        }
+        let is_taken = match &mut self.form {
+            Form::Lines => true,
+            Form::File(writer) => is_read(writer.flush())?,
+        };
+        Ok(is_taken && !self.is_closed())
+    }
+
+    /// Whether the other end of a pipe, a socket or a terminal has gone, as poll(2) tells without being asked for anything.
+    fn is_closed(&self) -> bool {
+        let mut look = [PollFd::new(&self.to, PollFlags::empty())];
+        let looked = poll(&mut look, Some(&Timespec::default()));
+        looked.is_ok() && look[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    }
+
+    /// Of a file that keeps what is written, who may read and write it.
+    fn mode(&self) -> Option<u32> {
+        let found = rustix::fs::fstat(&self.to).ok().filter(|_| matches!(self.form, Form::File(_)))?;
+        (FileType::from_raw_mode(found.st_mode) == FileType::RegularFile).then_some(found.st_mode & 0o777)
     }
 }
 

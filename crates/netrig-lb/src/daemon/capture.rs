@@ -4,8 +4,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rig_datapath::Error;
-use rig_datapath::balancer::{BalancerHandle, Capture, CaptureRequest, CapturedPacket, PacketEnd};
-use rig_service::{Refusal, Replies};
+use rig_datapath::balancer::{
+    BalancerHandle, CAPTURE_LEASE, Capture, CaptureRequest, CapturedPacket, PacketEnd, UncapturedPackets,
+};
+use rig_service::{ClientGone, Refusal, Replies};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::engine::{Engine, refusal};
@@ -16,6 +18,10 @@ use crate::settings::{ServiceText, protocol};
 
 /// How often a client is told that there is nothing: whether it is still there shows by that.
 const IDLE: Duration = Duration::from_millis(200);
+/// A client that takes no message for this long is none any more: others may capture. Shorter than the program waits for a reader.
+const STUCK: Duration = Duration::from_secs(5);
+const _: () = assert!(STUCK.as_secs() < CAPTURE_LEASE.as_secs());
+const HINT: &str = "begin again, with --reason or --service of fewer packets";
 /// Bytes of packets in a message.
 const BATCH: usize = 64 << 10;
 
@@ -32,11 +38,12 @@ impl Engine {
                 Ok(capture) => capture,
                 Err(error) => return to.refuse(refusal(error.into())),
             };
-            let mut names = Vec::new();
             let mut told = Instant::now();
             loop {
                 let mut packets = Vec::new();
                 let clock = Clock::read();
+                // Anew each time: an interface may get another name, and its number another interface.
+                let mut names = Vec::new();
                 if let Err(error) = capture.wait(IDLE, |packet| packets.push(copy(packet, &clock, &mut names))) {
                     return to.refuse(refusal(error.into()));
                 }
@@ -46,9 +53,16 @@ impl Engine {
                 told = Instant::now();
                 let missing = capture.uncaptured().unwrap_or_default();
                 for packets in batches(packets) {
-                    let (beyond_rate, no_room) = (missing.beyond_rate, missing.no_room);
-                    if to.part(Reply::Captured(CapturedBatch { packets, beyond_rate, no_room })).is_err() {
-                        return;
+                    let UncapturedPackets { beyond_rate, no_room, no_reader } = missing;
+                    let batch = CapturedBatch { packets, beyond_rate, no_room, no_reader };
+                    match to.part_within(Reply::Captured(batch), STUCK) {
+                        Ok(true) => {}
+                        Ok(false) => {
+                            drop(capture);
+                            let why = format!("packets were not read for {} s: capturing has ended", STUCK.as_secs());
+                            return to.refuse(Refusal::new(why, Some(HINT.to_owned())));
+                        }
+                        Err(ClientGone) => return,
                     }
                 }
             }

@@ -311,6 +311,8 @@ impl Service for Engine {
             devices.unplace();
         }
         drop(devices);
+        // Where the programs go on: nobody reads what they would capture. Where it does not succeed, they find so themselves.
+        let _ = balancer.handle().end_capture();
         drop(balancer);
         if let End::Request(replies) = end {
             let what = match left {

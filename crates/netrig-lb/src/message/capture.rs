@@ -51,10 +51,12 @@ impl NamedReason {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CapturedBatch {
     pub packets: Vec<PacketCopy>,
-    /// Packets that were asked for and not captured so far: because they came faster than the rate, and because nobody had read those
-    /// before them.
+    /// Packets that were asked for and not captured so far: because they came faster than the rate, because nobody had read those
+    /// before them, and because their CPU came online after the beginning.
     pub beyond_rate: u64,
     pub no_room: u64,
+    #[serde(default)]
+    pub no_reader: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

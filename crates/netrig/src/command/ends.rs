@@ -137,7 +137,7 @@ fn client(
         source: common.sockets.source(),
         server: load,
         server_cpus: common.server_cpus.as_ref().map(CpuSet::as_slice).unwrap_or_default().to_vec(),
-        phases: common.phases(),
+        phases: common.phases(role.is_on_one_machine()),
     };
     check(&test)?;
     let output = Output::choose(output_args.output.as_deref())?;

@@ -145,7 +145,7 @@ pub fn until<T>(time_limit: Duration, mut look: impl FnMut() -> Option<T>) -> Op
             return found;
         }
         // A look may start a program, and what is looked for shall have most of the CPU.
-        thread::sleep((begin.elapsed() * 4).clamp(Duration::from_millis(2), Duration::from_millis(50)));
+        thread::sleep((begin.elapsed() * 4).clamp(Duration::from_millis(2), Duration::from_millis(200)));
     }
 }
 

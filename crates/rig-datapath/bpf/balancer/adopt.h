@@ -36,8 +36,8 @@ static __noinline int refresh(struct connection *c, __u64 told)
 			add_load(c->backend, 0, -1);
 		else if (old != ESTABLISHED && new == ESTABLISHED)
 			add_load(c->backend, 0, 1);
-		if (is_waiting(live) && !is_waiting(next))
-			count_unanswered(c, -1);
+		if (is_waiting(live) != is_waiting(next))
+			count_unanswered(c, is_waiting(live) ? -1 : 1);
 		return ADOPT_UPDATED;
 	}
 	return ADOPT_CONTENDED;

@@ -6,6 +6,8 @@
 #ifndef BALANCER_CAPTURE_H
 #define BALANCER_CAPTURE_H
 
+#include <linux/errno.h>
+
 #include "packet.h"
 
 /* Whether a packet is to the service that is asked for; one without ports, where its address is. */
@@ -18,21 +20,18 @@ static always_inline int is_asked_for(const struct capture_filter *a, const stru
 	return !t->destination_port || (t->destination_port == a->port && t->protocol == a->protocol);
 }
 
-/* Whether a packet is not ahead of the rate. Where two CPUs meet, one more is not. */
+/* Whether a packet is not ahead of the rate. Of CPUs that meet here one captures its packet, and those of the others are beyond the rate. */
 static always_inline int is_in_time(const struct capture_filter *a, __u64 now)
 {
 	__u32 key = 0;
-	__u64 *next = bpf_map_lookup_elem(&capture_next, &key), from;
+	__u64 *next = bpf_map_lookup_elem(&capture_next, &key), from, before;
 
 	if (!next)
 		return 0;
-	from = *(volatile __u64 *)next;
+	before = from = *(volatile __u64 *)next;
 	if (from < now)
 		from = now;
-	if (from - now > a->slack)
-		return 0;
-	*(volatile __u64 *)next = from + a->gap;
-	return 1;
+	return from - now <= a->slack && atomic_replace(next, before, from + a->gap) == before;
 }
 
 /* A copy, of so many bytes; 0 where there was room. A function of its own so that its type is among those of the object (BTF). */
@@ -45,9 +44,10 @@ static __noinline int copy_out(struct xdp_md *ctx, const struct captured *head)
 OF_PACKET(int, end_with, (struct xdp_md *ctx, int verdict), (ctx, verdict))
 {
 	__u32 key = 0, reason = (__u32)verdict >> REASON_SHIFT & 0xff;
-	const struct capture_filter *a = bpf_map_lookup_elem(&capture_filter, &key);
+	struct capture_filter *a = bpf_map_lookup_elem(&capture_filter, &key);
 	struct captured head = {};
 	struct uncaptured *u;
+	long failed;
 
 	verdict &= VERDICT_MASK;
 	if (!a || !p || !((reason & LEFT ? a->left : a->dropped) >> (reason & 63) & 1) || !is_asked_for(a, &p->tuple))
@@ -56,6 +56,11 @@ OF_PACKET(int, end_with, (struct xdp_md *ctx, int verdict), (ctx, verdict))
 	if (!u)
 		return verdict;
 	head.time = bpf_ktime_get_ns();
+	if (head.time > a->until) {
+		/* Its reader's process was killed, and no packet need look at the clock any more. */
+		a->dropped = a->left = 0;
+		return verdict;
+	}
 	if (!is_in_time(a, head.time)) {
 		u->beyond++;
 		return verdict;
@@ -65,7 +70,11 @@ OF_PACKET(int, end_with, (struct xdp_md *ctx, int verdict), (ctx, verdict))
 	head.interface = ctx->ingress_ifindex;
 	head.reason = reason;
 	head.verdict = verdict;
-	if (copy_out(ctx, &head))
+	failed = copy_out(ctx, &head);
+	/* The reader has a buffer for each CPU that was there when it began. */
+	if (failed == -ENOENT)
+		u->no_reader++;
+	else if (failed)
 		u->no_room++;
 	return verdict;
 }

@@ -564,6 +564,8 @@ struct capture_filter {
 	__u64 dropped, left;
 	/* Nanoseconds from one packet to the next, and how far ahead of that they may be. */
 	__u64 gap, slack;
+	/* CLOCK_MONOTONIC, nanoseconds: what is not put off by then is off, for who reads is no longer there. */
+	__u64 until;
 	/* Of packets to this address and port alone; `protocol` 0: of all. */
 	struct address address;
 	/* Of each packet, bytes. */
@@ -572,7 +574,7 @@ struct capture_filter {
 	__u8 protocol;
 	__u8 pad;
 };
-_Static_assert(sizeof(struct capture_filter) == 56, "");
+_Static_assert(sizeof(struct capture_filter) == 64, "");
 
 /* Before the bytes of a packet. */
 struct captured {
@@ -588,11 +590,11 @@ struct captured {
 };
 _Static_assert(sizeof(struct captured) == 24, "");
 
-/* Packets that were asked for and not captured on one CPU: beyond the rate, and for want of room. */
+/* Packets that were asked for and not captured on one CPU: beyond the rate, for want of room, and where nobody reads this CPU's. */
 struct uncaptured {
-	__u64 beyond, no_room;
+	__u64 beyond, no_room, no_reader;
 };
-_Static_assert(sizeof(struct uncaptured) == 16, "");
+_Static_assert(sizeof(struct uncaptured) == 24, "");
 
 /* Which connections end early, because something runs short that they take. */
 enum early { EARLY_UNANSWERED = 1, EARLY_CLOSING = 2 };

@@ -19,9 +19,15 @@ use super::shape::{Address, CaptureFilter, Captured, LEFT, Uncaptured, port_of};
 
 /// Of a packet, bytes: that of a jumbo frame.
 pub const MOST_SNAPPED: u32 = 9216;
-/// Of memory that the kernel has for packets that nobody has read yet, on each CPU: 256 KiB, half of what users may have without a limit
-/// of theirs (`kernel.perf_event_mlock_kb`).
-const PAGES: usize = 64;
+/// Of memory that the kernel has for packets that nobody has read yet, on each CPU, bytes: half of what users may have without a limit
+/// of theirs (`kernel.perf_event_mlock_kb`). One page where that is larger.
+const ROOM: usize = 256 << 10;
+/// Of most machines, bytes.
+const SMALL_PAGE: usize = 4 << 10;
+/// Who has not called [`Capture::wait`] for this long reads no more: the program captures nothing until the next call.
+pub const LEASE: Duration = Duration::from_secs(8);
+/// How long before the lease would end it is put off.
+const RENEWAL: Duration = Duration::from_secs(7);
 const SECOND: u64 = 1_000_000_000;
 
 /// Why a packet did not go through.
@@ -174,6 +180,8 @@ pub struct UncapturedPackets {
     pub beyond_rate: u64,
     /// Because nobody had read those before them.
     pub no_room: u64,
+    /// Because their CPU has come online since the capture began, and is not read.
+    pub no_reader: u64,
 }
 
 /// Captures as long as it is there.
@@ -182,6 +190,9 @@ pub struct Capture {
     /// Ends before the next one may begin.
     buffer: Option<Mutex<PerfBuffer<'static>>>,
     packets: Mutex<Receiver<CapturedPacket>>,
+    asked: CaptureFilter,
+    /// When the program takes the reader to have gone.
+    until: Mutex<Duration>,
 }
 
 impl fmt::Debug for Capture {
@@ -211,19 +222,30 @@ impl BalancerHandle {
                 let _ = send.send(packet);
             }
         };
-        let builder = PerfBufferBuilder::new(self.tables.captures.handle()).pages(PAGES).sample_cb(sample);
+        let builder = PerfBufferBuilder::new(self.tables.captures.handle())
+            .pages(pages_of(page_size().unwrap_or(SMALL_PAGE)))
+            .sample_cb(sample);
         let failed =
             |source| Error::Map { map: "captures", operation: "have the kernel make room for packets of", source };
         let buffer = libbpf_log::with(|| builder.build()).map_err(failed)?;
-        let capture = Capture { handle: self.clone(), buffer: Some(Mutex::new(buffer)), packets: Mutex::new(packets) };
+        let capture = Capture {
+            handle: self.clone(),
+            buffer: Some(Mutex::new(buffer)),
+            packets: Mutex::new(packets),
+            asked,
+            until: Mutex::new(Duration::ZERO),
+        };
         self.tables.uncaptured.set_all_cpus(0, &Uncaptured::default())?;
         self.tables.capture_next.set(&0_u32, &0_u64)?;
-        self.tables.capture_filter.set(&0_u32, &asked)?;
+        capture.renew()?;
         Ok(capture)
     }
 
-    /// No packet is captured any more.
-    pub(super) fn end_capture(&self) -> Result<(), Error> {
+    /// No packet is captured any more, until somebody reads again.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn end_capture(&self) -> Result<(), Error> {
         self.tables.capture_filter.set(&0_u32, &CaptureFilter::default())
     }
 }
@@ -243,6 +265,7 @@ impl Capture {
     /// # Errors
     /// The kernel's; none for a signal.
     pub fn wait(&self, most: Duration, with: impl FnMut(CapturedPacket)) -> Result<(), Error> {
+        self.renew()?;
         let polled =
             self.buffer.as_ref().map(|buffer| buffer.lock().unwrap_or_else(PoisonError::into_inner).poll(most));
         match polled {
@@ -255,6 +278,19 @@ impl Capture {
         Ok(())
     }
 
+    /// Has the program go on for a while.
+    fn renew(&self) -> Result<(), Error> {
+        // The clock that programs read (bpf_ktime_get_ns).
+        let now = Duration::from_nanos(rig_sys::clock::monotonic_ns());
+        let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);
+        if now + RENEWAL > *until {
+            *until = now + LEASE;
+            let asked = CaptureFilter { until: until.as_nanos().try_into().unwrap_or(u64::MAX), ..self.asked };
+            self.handle.tables.capture_filter.set(&0_u32, &asked)?;
+        }
+        Ok(())
+    }
+
     /// So far.
     ///
     /// # Errors
@@ -264,9 +300,26 @@ impl Capture {
         for cpu in self.handle.tables.uncaptured.per_cpu::<Uncaptured>(0)? {
             all.beyond_rate += cpu.beyond;
             all.no_room += cpu.no_room;
+            all.no_reader += cpu.no_reader;
         }
         Ok(all)
     }
+}
+
+/// How many pages [`ROOM`] is: a power of two, as they have to be.
+fn pages_of(page: usize) -> usize {
+    (ROOM / page).max(1)
+}
+
+/// Bytes of a page, which the kernel tells each program (proc_pid_auxv(5): pairs of numbers, of which one with `AT_PAGESZ` is it).
+fn page_size() -> Option<usize> {
+    const AT_PAGESZ: usize = 6;
+    const WORD: usize = size_of::<usize>();
+    let told = std::fs::read("/proc/self/auxv").ok()?;
+    let words: Vec<usize> =
+        told.chunks_exact(WORD).filter_map(|word| word.try_into().ok().map(usize::from_ne_bytes)).collect();
+    let (_, size) = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).find(|(key, _)| *key == AT_PAGESZ)?;
+    Some(size).filter(|size| size.is_power_of_two())
 }
 
 #[cfg(test)]
@@ -283,6 +336,12 @@ mod tests {
         }
         let unseen = DropReason::ALL.len() + Pass::ALL.len() - all.len();
         assert_eq!((unseen, CaptureReason::of_number(DropReason::NotSent as u16)), (3, None));
+    }
+
+    #[test]
+    fn room_on_a_cpu_is_that_in_pages_of_any_size() {
+        assert!([4 << 10, 16 << 10, 64 << 10].contains(&page_size().unwrap()));
+        assert_eq!([4 << 10, 16 << 10, 64 << 10, 512 << 10].map(pages_of), [64, 16, 4, 1]);
     }
 
     #[test]

@@ -46,7 +46,10 @@ mod workers;
 pub use access::AccessHits;
 pub use adopt::{Adopted, Adopter, AdoptionRefusal, SharedConnection, TableRecord};
 pub use attach::{Attachment, GenericXdp, Mode, TransmitMethod, release};
-pub use capture::{Capture, CaptureReason, CaptureRequest, CapturedPacket, MOST_SNAPPED, PacketEnd, UncapturedPackets};
+pub use capture::{
+    Capture, CaptureReason, CaptureRequest, CapturedPacket, LEASE as CAPTURE_LEASE, MOST_SNAPPED, PacketEnd,
+    UncapturedPackets,
+};
 pub use config::{
     AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, MAX_BACKENDS, MAX_GROUP,
     MAX_RATE, MAX_WEIGHT, Persistence, Policy, PortReuse, Protocol, Rate, Scheduler, Service, SynProxy, Timeouts,

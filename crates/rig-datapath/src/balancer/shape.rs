@@ -116,7 +116,7 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 7;
+pub(crate) const SHAPE_VERSION: u32 = 8;
 
 /// In the number of a group of services that share templates.
 pub(crate) const GROUP_BIT: u32 = 0x8000_0000;
@@ -442,11 +442,12 @@ plain! {
         tick: u32,
     }
 
-    pub(crate) struct CaptureFilter: 56 {
+    pub(crate) struct CaptureFilter: 64 {
         dropped: u64,
         left: u64,
         gap: u64,
         slack: u64,
+        until: u64,
         address: Address,
         length: u32,
         port: u16,
@@ -463,9 +464,10 @@ plain! {
         verdict: u16,
     }
 
-    pub(crate) struct Uncaptured: 16 {
+    pub(crate) struct Uncaptured: 24 {
         beyond: u64,
         no_room: u64,
+        no_reader: u64,
     }
 }
 

@@ -1,6 +1,7 @@
 //! The options of `netrig stream`, `rr`, `udp` and `serve`, and the load that they describe.
 
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -73,10 +74,12 @@ const RARE: [&str; 28] = [
     "mptcp",
 ];
 
-/// After a window of that length load goes on for so long: neither end may stop in the other's window. That is half a second, and no more than the
-/// window itself, of which a tenth of a second is the shortest.
-pub fn cool_down_after(window: Duration) -> Duration {
-    window.clamp(Duration::from_millis(100), Duration::from_millis(500))
+/// After a window of that length load goes on for so long: neither end may stop in the other's window. Those of two machines may be apart by half
+/// the shortest round trip, which is not known yet: half a second is that of a way around the earth by satellite. On one machine the clock is the
+/// same, and it is no more than the window itself, of which a tenth of a second is the shortest.
+pub fn cool_down_after(window: Duration, on_one_machine: bool) -> Duration {
+    const APART: Duration = Duration::from_millis(500);
+    if on_one_machine { window.clamp(Duration::from_millis(100), APART) } else { APART }
 }
 
 #[derive(Debug, Args)]
@@ -96,6 +99,15 @@ pub struct RoleOptions {
     /// test. Without --client, the address is one on a network that both machines are on, or the host's first.
     #[arg(long, value_name = "HOST", conflicts_with = "key_file")]
     pub on: Option<String>,
+}
+
+impl RoleOptions {
+    /// Whether the server is known to be on the client's machine.
+    pub fn is_on_one_machine(&self) -> bool {
+        let is_own =
+            |host: &str| host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        self.on.is_none() && self.client.as_deref().is_some_and(is_own)
+    }
 }
 
 #[derive(Debug, Args)]
@@ -269,9 +281,9 @@ pub struct CommonOptions {
 }
 
 impl CommonOptions {
-    pub fn phases(&self) -> Phases {
+    pub fn phases(&self, on_one_machine: bool) -> Phases {
         let (warm_up, window, interval) = (self.warm_up.0, self.time.0, self.interval.0);
-        Phases { warm_up, window, cool_down: cool_down_after(window), interval }
+        Phases { warm_up, window, cool_down: cool_down_after(window, on_one_machine), interval }
     }
 
     /// Bits per second of all threads as bytes per second of each.
@@ -586,4 +598,26 @@ fn send_mode(name: &str) -> SendMode {
 
 fn receive_mode(name: &str) -> ReceiveMode {
     if name == "discard" { ReceiveMode::Discard } else { ReceiveMode::Copy }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_goes_on_behind_the_window_of_another_machine_however_short_this_one_is() {
+        let milliseconds =
+            |window, on_one_machine| cool_down_after(Duration::from_millis(window), on_one_machine).as_millis();
+        assert_eq!([10, 100, 300, 10_000].map(|window| milliseconds(window, false)), [500; 4]);
+        assert_eq!([10, 100, 300, 10_000].map(|window| milliseconds(window, true)), [100, 100, 300, 500]);
+        let is_one = |client: Option<&str>, on: Option<&str>| {
+            let [client, on] = [client, on].map(|host| host.map(str::to_owned));
+            RoleOptions { server: false, client, on }.is_on_one_machine()
+        };
+        for own in ["127.0.0.1", "::1", "localhost"] {
+            assert!(is_one(Some(own), None), "{own}");
+            assert!(!is_one(Some(own), Some("far")), "{own} of another host");
+        }
+        assert!(!is_one(Some("192.0.2.1"), None) && !is_one(None, Some("far")));
+    }
 }

@@ -41,7 +41,7 @@ const GIVEN_UP: u32 = 6;
 pub fn phases(args: &RunArgs) -> Phases {
     let window = args.window.map_or(if args.quick { QUICK_WINDOW } else { WINDOW }, |window| window.0);
     // As the client of each test has it.
-    Phases { warm_up: WARM_UP, window, cool_down: cool_down_after(window), interval: window }
+    Phases { warm_up: WARM_UP, window, cool_down: cool_down_after(window, false), interval: window }
 }
 
 /// Hosts that are to be tested with each other.

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -103,6 +104,8 @@ fn packets_are_captured_with_their_reason() {
         let (mut child, said) =
             begin(lab, &["--reason", "all", "--service", "udp 10.9.0.2:53", "--rate", "3", "--write", &name]);
         assert!(is_on(lab));
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
         lab.netrig(0, &["reload"]);
         for to in ["10.9.0.2:53", "10.9.0.2:54", "10.9.0.2:53", "10.9.0.2:53", "10.9.0.2:53", "10.9.0.2:53"] {
             send(lab, to);
@@ -134,11 +137,16 @@ fn packets_are_captured_with_their_reason() {
         // And one whose reader has gone.
         let (mut child, _said) = begin(lab, &["--reason", "no_backend"]);
         drop(child.stdout.take());
-        let ended = until(TIMEOUT, || {
-            send(lab, "10.9.0.2:53");
-            child.try_wait().unwrap()
-        });
-        assert_eq!(ended.unwrap().code(), Some(0));
+        assert_eq!(ends(&mut child), Some(0));
+        let (mut child, _said) = begin(lab, &["--reason", "no_backend", "--write", "-"]);
+        drop(child.stdout.take());
+        assert_eq!(ends(&mut child), Some(0));
+
+        // A file that others may read is said to be one.
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let (mut child, said) = begin(lab, &["--reason", "no_backend", "--time", "1ms", "--write", &name]);
+        assert_eq!(ends(&mut child), Some(0));
+        assert!(rest(said).contains("others may have it (mode 644)"));
 
         let refused = |arguments: &[&str]| lab.netrig(2, &[&["capture"], arguments].concat()).1;
         assert!(refused(&["--reason", "no_backends"]).contains("did you mean no_backend?"));
@@ -155,5 +163,27 @@ fn packets_are_captured_with_their_reason() {
         let _running = lab.run(&[&file, "--persist"]);
         assert!(!is_on(lab));
         lab.netrig(0, &["stop", "--detach"]);
+    });
+}
+
+/// A client that is kept in a write ends all the same, and others need not wait for it.
+#[test]
+fn who_does_not_read_keeps_nobody_waiting() {
+    with_lab(|lab| {
+        let file = without_backends(lab);
+        let _running = lab.run(&[&file]);
+        let arguments = ["--reason", "no_backend", "--rate", "1000000", "--snaplen", "9216", "--write", "-"];
+        let (mut child, said) = begin(lab, &arguments);
+        let socket = lab.client.run(|| UdpSocket::bind("10.1.0.2:5353")).unwrap().unwrap();
+        // Nobody reads its pipe: it fills, then the client's socket.
+        let freed = until(TIMEOUT, || {
+            (0..100).for_each(|_| drop(socket.send_to(&[7; 1400], "10.9.0.2:53")));
+            (!is_on(lab)).then_some(())
+        });
+        assert!(freed.is_some(), "it still captures");
+        assert_eq!(child.try_wait().unwrap(), None);
+        kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        assert_eq!(ends(&mut child), Some(4));
+        assert!(rest(said).contains("nobody takes what is captured"));
     });
 }

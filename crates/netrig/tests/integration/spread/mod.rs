@@ -4,6 +4,7 @@ mod actuators;
 pub mod lab;
 mod load;
 mod past;
+mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

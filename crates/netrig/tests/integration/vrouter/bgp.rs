@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use std::{fs, thread};
 
 use rig_skip::{Lack, skip};
@@ -146,11 +147,13 @@ fn lists(lab: &Lab, node: usize, family: &str, all: &[&str]) {
 /// Waits until its status says of a node's speaker what is looked for.
 #[track_caller]
 fn speaker(lab: &Lab, node: &str, is: impl Fn(&Value) -> bool) {
-    comes("a speaker's state", || {
-        let seen = &lab.json(node, &["status"])["speaker"];
-        let all = || ["vpnv4", "evpn"].map(|family| listed(lab, usize::from(node == "b"), family)).concat();
-        if is(seen) { Ok(()) } else { Err(format!("{seen:#}\n{}", all())) }
+    let mut last = Value::Null;
+    let came = until(TIMEOUT, || {
+        last = lab.json(node, &["status"])["speaker"].clone();
+        is(&last).then_some(())
     });
+    let all = || ["vpnv4", "evpn"].map(|family| listed(lab, usize::from(node == "b"), family)).concat();
+    assert!(came.is_some(), "a speaker's state does not come: {last:#}\n{}", all());
 }
 
 /// What node a reaches by tunnels, with their encapsulation.
@@ -391,6 +394,9 @@ fn dropped(lab: &Lab, node: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
+/// Between two messages: far below what is noticed as a stall, and both CPUs are left to the routers.
+const PAUSE: Duration = Duration::from_millis(2);
+
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -420,6 +426,7 @@ fn a_speaker_that_restarts_is_waited_for() {
             let busy = scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     exchange(&mut stream);
+                    thread::sleep(PAUSE);
                 }
             });
             for (node, name) in ["a", "b"].into_iter().enumerate() {

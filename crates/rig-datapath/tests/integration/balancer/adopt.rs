@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use rig_datapath::balancer::{
     Adopted, AdoptionRefusal, Balancer, Clock, Config, ForwardingMethod, PortShare, Scheduler, Service,
-    SharedConnection, Sizes, State,
+    SharedConnection, Sizes, State, SynProxy,
 };
 use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -143,6 +143,33 @@ fn states_follow_and_what_is_later_here_stays() {
     // And the first one learns of it.
     assert!(matches!(tell(&second, &lab.balancer)[..], [Adopted::Updated { .. }]));
     assert_eq!((each(&lab.balancer)[0].state, each(&lab.balancer)[0].idle), (State::CloseWait, 0));
+}
+
+/// What is told may lead back to a connection without an answer: it is one more then, and one less when it ends.
+#[test]
+fn those_without_an_answer_are_counted_both_ways() {
+    let of_proxy = Service {
+        syn_proxy: SynProxy::Auto { from: NonZeroU32::new(100).unwrap() },
+        ..service("10.0.0.200:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)])
+    };
+    let Some(mut lab) = Lab::new(small(), &config(&[of_proxy])) else { return };
+    let (client, at) = ("10.0.0.50:5000", "10.0.0.200:80");
+    let unanswered = |lab: &Lab| lab.balancer.services().unwrap()[0].unanswered;
+    lab.sent(&tcp(SYN, client, at).bytes());
+    assert_eq!(unanswered(&lab), 1);
+    lab.sent(&tcp(ACK, client, at).bytes());
+    assert_eq!(unanswered(&lab), 0);
+    let told = each(&lab.balancer)[0];
+    lab.later(20);
+    let told = SharedConnection { state: State::Close, before: Some(State::SynReceived), idle: 0, ..told };
+    assert!(matches!(lab.balancer.adopter().adopt(&told).unwrap(), Adopted::Updated { .. }));
+    assert_eq!(unanswered(&lab), 1);
+    // Ended by the first, and free by the second.
+    for ticks in [10_000, 10] {
+        lab.later(ticks);
+        lab.balancer.sweep_all().unwrap();
+    }
+    assert_eq!((unanswered(&lab), lab.balancer.occupancy().unwrap()), (0, 0));
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rig_datapath::Error;
 use rig_datapath::balancer::{
-    Capture, CaptureReason, CaptureRequest, CapturedPacket, Drop, PacketEnd, Pass, Protocol, Service, SynProxy,
-    UncapturedPackets,
+    CAPTURE_LEASE, Capture, CaptureReason, CaptureRequest, CapturedPacket, Drop, PacketEnd, Pass, Protocol, Service,
+    SynProxy, UncapturedPackets,
 };
 use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, SYN};
@@ -149,4 +149,23 @@ fn no_more_are_captured_than_the_rate_says_and_one_captures_at_a_time() {
     let (read, lost) = (all(&next).len() as u64, next.uncaptured().unwrap());
     assert_eq!(read + lost.no_room + lost.beyond_rate, 2000);
     assert!(lost.no_room > 0, "{lost:?}, {read}");
+}
+
+/// As where the reader's process was killed, and the balancer goes on: nothing stays on that costs each packet something.
+#[test]
+fn without_a_reader_it_is_off() {
+    let Some(lab) = lab() else { return };
+    let frame = tcp(SYN, "10.0.0.60:5000", "10.0.0.200:80").bytes();
+    let capture = lab.balancer.capture(&request(&[NO_BACKEND])).unwrap();
+    lab.dropped(&frame);
+    std::thread::sleep(CAPTURE_LEASE + Duration::from_millis(100));
+    (0..3).for_each(|_| assert_eq!(lab.dropped(&frame), Drop::NoBackend));
+    // What there was before is read, and from then on there is a reader again.
+    assert_eq!((all(&capture).len(), capture.uncaptured().unwrap()), (1, UncapturedPackets::default()));
+    lab.dropped(&frame);
+    assert_eq!(all(&capture).len(), 1);
+    // One that ends it from elsewhere is not in its way either.
+    lab.balancer.handle().end_capture().unwrap();
+    lab.dropped(&frame);
+    assert_eq!((all(&capture).len(), capture.uncaptured().unwrap()), (0, UncapturedPackets::default()));
 }
