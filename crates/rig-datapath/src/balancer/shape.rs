@@ -116,7 +116,7 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 7;
+pub(crate) const SHAPE_VERSION: u32 = 8;
 
 /// In the number of a group of services that share templates.
 pub(crate) const GROUP_BIT: u32 = 0x8000_0000;
@@ -283,12 +283,13 @@ plain! {
         of: [u64; 32],
     }
 
-    pub(crate) struct TrafficCount: 40 {
+    pub(crate) struct TrafficCount: 48 {
         connections: u64,
         in_packets: u64,
         in_bytes: u64,
         out_packets: u64,
         out_bytes: u64,
+        refused: u64,
     }
 
     pub(crate) struct Routing: 8 {

@@ -184,6 +184,8 @@ pub struct Model {
     /// Of cookies.
     secret: [u64; 2],
     epoch: u64,
+    /// Resets of backends in place of an answer to a SYN.
+    refused: u64,
     /// The SYN proxy has made another packet of the one at hand.
     changed: bool,
     /// The one at hand had no room for the client's address.
@@ -222,6 +224,7 @@ impl Model {
             own: own.to_vec(),
             secret: [0; 2],
             epoch: 1,
+            refused: 0,
             changed: false,
             left_out: false,
         }
@@ -354,6 +357,11 @@ impl Model {
 
     pub fn len(&self) -> usize {
         self.connections.len()
+    }
+
+    /// Resets of backends in place of an answer to a SYN, of all since the beginning.
+    pub fn refused(&self) -> u64 {
+        self.refused
     }
 
     pub fn is_empty(&self) -> bool {
@@ -694,6 +702,12 @@ impl Model {
             }
         }
         packet.set_link(frame, route.source, route.destination);
+        if let (Kind::Flow { tcp_flags }, Direction::Outward) = (packet.kind, direction) {
+            let connection = &self.connections[at];
+            let never_answered = connection.state == State::Close && connection.before == State::SynReceived;
+            let by_backend = connection.refused && tcp_flags & (RST | ACK) == RST | ACK;
+            self.refused += u64::from(never_answered && by_backend);
+        }
         Ok(())
     }
 }
