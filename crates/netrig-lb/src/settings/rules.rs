@@ -12,9 +12,11 @@ use rig_datapath::balancer::{self as datapath, ClientAddress, ExpiryPolicy, Poli
 use super::access::{Access, PrefixChange};
 use super::check;
 use super::limits::LimitError;
+use super::outlier;
 use super::syn_proxy::{self, SynProxy};
 use super::timeouts::TimeoutOverrides;
-use crate::health::check::{BackendCheck, Check};
+use crate::health::check::{BackendCheck, Check, PoolRules};
+use crate::health::outlier::OutlierRules;
 use crate::message::{
     BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions,
     ServicePersistence,
@@ -53,6 +55,8 @@ pub struct Service {
     pub reuse: PortReuse,
     /// How its backends are checked; not at all without.
     pub check: Option<Box<Check>>,
+    /// How backends are found out that clients' connections fail at.
+    pub outlier: Option<OutlierRules>,
     /// `None`: as by default, see [`Service::syn_proxy`].
     pub syn_proxy_said: Option<SynProxy>,
     pub client_address: ClientAddress,
@@ -188,6 +192,7 @@ impl Service {
             sloppy_tcp: false,
             reuse: PortReuse::default(),
             check: None,
+            outlier: None,
             syn_proxy_said: None,
             client_address: ClientAddress::Off,
             access: Access::default(),
@@ -244,6 +249,14 @@ impl Service {
         })
     }
 
+    /// What decides which backends get connections by their health; `None` where nothing is known of that.
+    pub fn pool(&self) -> Option<PoolRules> {
+        match &self.check {
+            Some(check) => Some(check.pool.clone()),
+            None => self.outlier.as_ref().map(|_| PoolRules::default()),
+        }
+    }
+
     pub fn syn_proxy(&self) -> SynProxy {
         self.syn_proxy_said.unwrap_or_default()
     }
@@ -278,6 +291,8 @@ pub enum EditError {
     Reuse(String),
     #[error("the service has a client_address, which a connection that is picked up in its middle cannot be told by")]
     PickedUpClient,
+    #[error("the service has an outlier detection, and with '{0}' backends' answers do not pass here")]
+    Unseen(&'static str),
     #[error("the SYN proxy is not '{0}'")]
     SynProxy(String),
     #[error("{0} does not belong to a UDP service")]
@@ -316,6 +331,7 @@ impl EditError {
             Self::SynProxy(_) => "choose one of auto, always, off; DPVS's enable and disable are always and off",
             Self::Limit(error) => error.hint,
             Self::PickedUpClient => "leave out --sloppy-tcp, or remove client_address from the file",
+            Self::Unseen(_) => "choose full-nat or nat (-b, -m), or remove outlier from the file",
             Self::OfTcp(_) => "remove it: it is about TCP connections",
             Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sed, nq, sh, mh",
             Self::SlowStart(_) => "choose one of wrr, wlc, sed, nq, sh, mh, or remove slow_start from the file",
@@ -458,7 +474,9 @@ impl Service {
         options.check(self.key.protocol)?;
         if let Some(name) = &options.scheduler {
             self.scheduler = scheduler(name).ok_or_else(|| EditError::Scheduler(name.clone()))?;
-            let starts_slowly = self.check.as_ref().is_some_and(|check| !check.pool.slow_start.is_zero());
+            let outlier = self.outlier.as_ref().map(|outlier| outlier.slow_start);
+            let starts = self.check.as_ref().map(|check| check.pool.slow_start).into_iter().chain(outlier);
+            let starts_slowly = starts.into_iter().any(|slow_start| !slow_start.is_zero());
             if starts_slowly && check::ignores_weights(self.scheduler) {
                 return Err(EditError::SlowStart(name.clone()));
             }
@@ -508,6 +526,7 @@ impl Service {
         };
         let mut backend = Backend::new(address);
         backend.set(options)?;
+        self.unless_unseen(forward)?;
         self.forward = Some(forward);
         self.backends.push(backend);
         self.complete(options)
@@ -530,10 +549,19 @@ impl Service {
             [only] if only.address == address => options.forward.or(self.forward).unwrap_or(ForwardingMethod::Route),
             _ => self.may_forward(address, options.forward)?,
         };
+        self.unless_unseen(forward)?;
         let backend = self.backend(address).ok_or(EditError::NoBackend(key, address))?;
         backend.set(options)?;
         self.forward = Some(forward);
         self.complete(options)
+    }
+
+    /// Outlier detection needs to see what backends answer.
+    fn unless_unseen(&self, forward: ForwardingMethod) -> Result<(), EditError> {
+        if self.outlier.is_some() && outlier::is_unseen(forward) {
+            return Err(EditError::Unseen(forward_name(forward)));
+        }
+        Ok(())
     }
 
     fn may_forward(

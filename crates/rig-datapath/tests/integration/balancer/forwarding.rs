@@ -295,7 +295,8 @@ fn a_refusal_is_what_the_backend_alone_can_send() {
         let client = format!("10.0.0.60:{port}");
         let local = see(&lab.sent(&tcp(SYN, &client, "10.0.0.200:80").bytes())).source.to_string();
         for (flags, inward) in sent {
-            let (from, to) = if *inward { (client.as_str(), "10.0.0.200:80") } else { ("10.0.0.10:8080", local.as_str()) };
+            let (from, to) =
+                if *inward { (client.as_str(), "10.0.0.200:80") } else { ("10.0.0.10:8080", local.as_str()) };
             lab.sent(&tcp(*flags, from, to).bytes());
         }
         lab.balancer.services().unwrap()[0].traffic.refused - before
