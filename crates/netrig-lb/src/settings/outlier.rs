@@ -98,3 +98,73 @@ pub(super) fn entries(rules: &OutlierRules) -> Vec<(&'static str, String)> {
     ];
     entries.into_iter().flatten().collect()
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+    use crate::message::{BackendOptions, RuleChange};
+    use crate::settings::{Completeness, EditError, Settings};
+
+    fn parse(text: &str) -> Settings {
+        Settings::parse("lb.toml", text, Completeness::Required).unwrap()
+    }
+
+    fn refused(text: &str) -> String {
+        Settings::parse("lb.toml", text, Completeness::Required).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn outliers_are_looked_for_where_answers_are_seen() {
+        let service = |said: &str| {
+            format!("[[service]]\nlisten = 'tcp 192.0.2.1:80'\nbackend = '10.0.0.1:80'\n{said}")
+                .replace("backend = '10.0.0.1:80'", "backend = ['10.0.0.1:80']")
+        };
+        let nat = |said: &str| service(&format!("forward = 'nat'\noutlier = {{ {said} }}"));
+        let settings = parse(&nat(""));
+        assert_eq!(settings.rules.services[0].outlier, Some(OutlierRules::default()));
+        assert!(settings.to_toml().contains("outlier = {}\n"), "{}", settings.to_toml());
+        let rules = parse(&nat("failures = 9, interval = '1m', eject = '10m', most = '30%', slow_start = '5s'"));
+        let expected = OutlierRules {
+            failures: 9,
+            interval: Duration::from_secs(60),
+            eject: Duration::from_secs(600),
+            longest: Duration::from_secs(600),
+            most: 30,
+            slow_start: Duration::from_secs(5),
+        };
+        assert_eq!(rules.rules.services[0].outlier, Some(expected));
+        for (said, why) in [
+            ("failures = 0", "'failures' of 0"),
+            ("interval = '4s'", "'interval' of 4s"),
+            ("eject = '2h'", "'eject' of 7200s"),
+            ("eject = '1m', longest = '59s'", "'longest' of 59s"),
+            ("most = '0.5%'", "'most' of 0.5%"),
+            ("most = '101%'", "'most' of 101%"),
+            ("kind = 'tcp'", "unknown field `kind`"),
+        ] {
+            let refused = refused(&nat(said));
+            assert!(refused.contains(why) && refused.contains("lb.toml:5"), "{refused}");
+        }
+        for forward in ["route", "tunnel"] {
+            let local = if forward == "tunnel" { "local = '198.51.100.1'\n" } else { "" };
+            let refused = refused(&service(&format!("{local}forward = '{forward}'\noutlier = {{}}")));
+            assert!(refused.contains(&format!("'outlier' with forward = \"{forward}\"")), "{refused}");
+        }
+        let udp = nat("").replace("tcp", "udp");
+        assert!(refused(&udp).contains("'outlier' of a UDP service"));
+        let unweighted = nat("slow_start = '5s'").replace("forward", "scheduler = 'rr'\nforward");
+        assert!(refused(&unweighted).contains("'slow_start' of a service whose scheduler ignores weights"));
+
+        // By commands, which could make it blind.
+        let mut rules = settings.rules;
+        let (key, options) = (rules.services[0].key, BackendOptions::default());
+        let backend = rules.services[0].backends[0].address;
+        let options = BackendOptions { forward: Some(ForwardingMethod::Route), ..options };
+        let edit = RuleChange::EditBackend { service: key, backend, options };
+        assert_eq!(rules.edit(&edit).unwrap_err(), EditError::Unseen("route"));
+        let mut empty = parse("[[service]]\nlisten = 'tcp 192.0.2.1:80'\noutlier = {}").rules;
+        let add = RuleChange::AddBackend { service: key, backend, options: BackendOptions::default() };
+        assert_eq!(empty.edit(&add).unwrap_err(), EditError::Unseen("route"));
+    }
+}
