@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 
 use super::message::{
-    BackendEntry, BackendHealth, BackendHealthState, BgpStatus, CountByReason, Counters, DefaultTimeouts, DeviceStatus,
-    ForwardingMethod, Hop, NextHop, NextHopState, PeerState, Protocol, Rates, ReasonCount, RefusedPackets,
-    ServiceEntry, ServiceHealth, ServiceKey, ServiceLimits, ServicePersistence, Status, SyncPeer, SyncStatus,
-    TableStatus,
+    BackendEntry, BackendHealth, BackendHealthState, BackendOutlier, BgpStatus, CountByReason, Counters,
+    DefaultTimeouts, DeviceStatus, ForwardingMethod, Hop, NextHop, NextHopState, PeerState, Protocol, Rates,
+    ReasonCount, RefusedPackets, ServiceEntry, ServiceHealth, ServiceKey, ServiceLimits, ServicePersistence, Status,
+    SyncPeer, SyncStatus, TableStatus,
 };
 
 fn parsed(address: &str) -> SocketAddr {
@@ -61,6 +61,7 @@ pub fn status() -> Status {
         out_packets: 99_999_999,
         in_bytes: 98_765_432_109,
         out_bytes: 1_234_567_890_123,
+        refused: 12,
     };
     let rates =
         Rates { connections: 1021.4, in_packets: 102_142.0, out_packets: 99_999.6, in_bytes: 8.1e6, out_bytes: 1.2e8 };
@@ -99,9 +100,11 @@ pub fn status() -> Status {
         transitions: 3,
         last_us: Some(750),
         took_us: 120_000,
+        outlier: None,
     };
     let service_health = ServiceHealth {
         check: "http".to_owned(),
+        outlier: false,
         healthy_weight: 1,
         quorum: 2,
         has_quorum: false,
@@ -239,6 +242,30 @@ pub fn status() -> Status {
         }),
         withdrawn: false,
     }
+}
+
+/// The same, and a backend that is up is taken out.
+pub fn status_with_an_outlier() -> Status {
+    let mut status = status();
+    for health in status.services.iter_mut().filter_map(|service| service.health.as_mut()) {
+        health.outlier = true;
+    }
+    let backends = status.services.iter_mut().flat_map(|service| &mut service.backends);
+    let healths = backends.filter_map(|backend| backend.health.as_mut());
+    for health in healths.filter(|health| health.state == BackendHealthState::Up) {
+        health.weight_in_force = 0;
+        health.outlier = Some(BackendOutlier {
+            ejected_ms: Some(12_000),
+            left_ms: Some(48_000),
+            reason: Some("7 connections refused, and the balancer's own: connection refused".to_owned()),
+            in_a_row: 2,
+            ejected: 2,
+            answered: 1,
+            unable: 0,
+            spared: 3,
+        });
+    }
+    status
 }
 
 #[cfg(test)]

@@ -226,23 +226,36 @@ pub fn health_name(state: BackendHealthState) -> &'static str {
 fn service_health(service: &ServiceEntry) -> String {
     match &service.health {
         None => "not checked".to_owned(),
-        Some(ServiceHealth { check, healthy_weight, quorum, has_quorum, .. }) => {
+        Some(ServiceHealth { check, outlier, healthy_weight, quorum, has_quorum, .. }) => {
             let has = if *has_quorum { "" } else { ", MISSED" };
+            let check = match (check.as_str(), outlier) {
+                ("none", _) => "outliers".to_owned(),
+                (check, true) => format!("{check} and outliers"),
+                (check, false) => check.to_owned(),
+            };
             format!("{check}, healthy weight {healthy_weight}, quorum {quorum}{has}")
         }
     }
 }
 
 fn health_columns(health: &BackendHealth) -> String {
-    let state = if health.sorry { "sorry" } else { health_name(health.state) };
-    let (time, took) = match health.state {
-        BackendHealthState::NotChecked => ("-".to_owned(), "-".to_owned()),
-        _ => {
-            let took = health.last_us.map(|us| format!("{:.1} ms", us as f64 / 1000.0));
-            (duration(health.state_ms), took.unwrap_or_else(|| "-".to_owned()))
-        }
+    let ejected = health.outlier.as_ref().filter(|_| health.is_ejected());
+    let state = match ejected {
+        Some(_) => "ejected",
+        None if health.sorry => "sorry",
+        None => health_name(health.state),
     };
-    let reason = health.reason.as_deref().unwrap_or("-");
+    let time = match (ejected.and_then(|outlier| outlier.ejected_ms), health.state) {
+        (Some(ms), _) => duration(ms),
+        (None, BackendHealthState::NotChecked) => "-".to_owned(),
+        (None, _) => duration(health.state_ms),
+    };
+    let took = health.last_us.map_or_else(|| "-".to_owned(), |us| format!("{:.1} ms", us as f64 / 1000.0));
+    let reason = match ejected {
+        Some(outlier) => outlier.reason.as_deref(),
+        None => health.reason.as_deref(),
+    };
+    let reason = reason.unwrap_or("-");
     format!(" {state:<11} {time:<11} {:<7} {took:<9} {reason}", health.weight_in_force)
 }
 
@@ -269,7 +282,7 @@ pub fn forward_name(forward: ForwardingMethod) -> &'static str {
 }
 
 fn counters(counters: &Counters, exact: bool) -> String {
-    let Counters { connections, in_packets, out_packets, in_bytes, out_bytes } = *counters;
+    let Counters { connections, in_packets, out_packets, in_bytes, out_bytes, refused: _ } = *counters;
     [connections, in_packets, out_packets, in_bytes, out_bytes].map(|number| column(number, exact)).concat()
 }
 

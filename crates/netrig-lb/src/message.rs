@@ -3,10 +3,12 @@
 //! What is told to programs by `--json` is [`Status`] and [`ConnectionEntry`], so fields are added, never renamed.
 
 mod capture;
+mod health;
 
 use std::net::{IpAddr, SocketAddr};
 
 pub use self::capture::{CaptureOrder, CapturedBatch, NamedReason, PacketCopy};
+pub use self::health::{BackendHealth, BackendHealthState, BackendOutlier, ServiceHealth};
 use ipnet::IpNet;
 pub use rig_cli::packet::{Flow, PacketOut, Protocol};
 use schemars::JsonSchema;
@@ -472,59 +474,10 @@ pub struct ServiceEntry {
     /// New connections that were refused since the balancer began, by the reasons for which any were.
     #[serde(default)]
     pub refused: Vec<RefusedPackets>,
-    /// What its check comes to; `null` without one.
+    /// What its check and its outlier detection come to; `null` without both.
     #[serde(default)]
     pub health: Option<ServiceHealth>,
     pub backends: Vec<BackendEntry>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ServiceHealth {
-    /// `tcp`, `http`, `udp`, `dns`, `icmp`, `command`.
-    pub check: String,
-    /// Of the backends that are up, without sorry servers.
-    pub healthy_weight: u64,
-    pub quorum: u32,
-    /// Whether that is enough, hysteresis considered.
-    pub has_quorum: bool,
-    /// What is done while it is not, in words.
-    pub below_quorum: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct BackendHealth {
-    pub state: BackendHealthState,
-    /// For how long it has been that, milliseconds, restarts of the control plane included.
-    pub state_ms: u64,
-    /// What new connections are distributed by: 0 for one that is down, or a sorry server that waits. While a backend of the service
-    /// starts slowly, in tenths if all weights are below 10.
-    pub weight_in_force: u32,
-    pub sorry: bool,
-    /// Why the last check has failed, or could not be made.
-    pub reason: Option<String>,
-    /// Checks in a row that speak against the state, and how many change it.
-    pub contrary: u32,
-    pub needed: u32,
-    /// Checks since the control plane was started, by what they came to; `unable` could not be made for a reason of this machine.
-    pub good: u64,
-    pub bad: u64,
-    pub unable: u64,
-    /// Changes between up and down, and the first to down.
-    pub transitions: u64,
-    /// Duration of the last check, and of all that were good or bad; microseconds.
-    pub last_us: Option<u64>,
-    pub took_us: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum BackendHealthState {
-    /// No check has ended yet: it gets connections, or none, as `begin` says.
-    Unknown,
-    Up,
-    Down,
-    /// A sorry server, or one whose check was switched off: it is taken to be healthy.
-    NotChecked,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -563,7 +516,7 @@ pub struct BackendEntry {
     /// Whether packets to it can go on from the balancer: looked at each second, without waiting for one. `null` until then.
     #[serde(default)]
     pub next_hop: Option<NextHop>,
-    /// What its check says; `null` where its service has none.
+    /// What its check says, and its outlier detection; `null` where its service has neither.
     #[serde(default)]
     pub health: Option<BackendHealth>,
 }
@@ -617,6 +570,9 @@ pub struct Counters {
     pub out_packets: u64,
     pub in_bytes: u64,
     pub out_bytes: u64,
+    /// Resets from backends in place of an answer to a client's SYN.
+    #[serde(default)]
+    pub refused: u64,
 }
 
 /// The same a second, over [`Status::rate_span_ms`].

@@ -4,8 +4,8 @@ use rig_service::openmetrics::Exposition;
 
 use super::listing::{forward_name, protocol, state_name};
 use super::message::{
-    BackendEntry, BackendHealth, BackendHealthState, Counters, NextHopState, PeerState, ReasonCount, ServiceEntry,
-    Status, SyncStatus,
+    BackendEntry, BackendHealth, BackendHealthState, BackendOutlier, Counters, ForwardingMethod, NextHopState,
+    PeerState, Protocol, ReasonCount, ServiceEntry, Status, SyncStatus,
 };
 use super::ready::unready;
 
@@ -197,6 +197,11 @@ fn of_service(text: &mut Exposition, balancer: &str, service: &ServiceEntry) {
     for backend in &service.backends {
         let labels = [balancer, protocol, address, ("backend", &backend.address.to_string())];
         of_backend(text, labels, backend);
+        let answers_pass = matches!(service.forward, ForwardingMethod::FullNat | ForwardingMethod::Nat);
+        if answers_pass && service.key.protocol == Protocol::Tcp {
+            let help = "Connections that the backend has refused by a reset.";
+            text.add("counter", "lb_backend_refused_connections", "", help, &labels, backend.total.refused as f64);
+        }
         if service.persistence.timeout.is_some() {
             let help = "Sources that the service's persistence keeps at the backend.";
             text.add("gauge", "lb_backend_persistent_sources", "", help, &labels, backend.persistent.into());
@@ -231,8 +236,11 @@ fn of_backend(text: &mut Exposition, labels: [(&str, &str); 4], backend: &Backen
 }
 
 fn health_of(text: &mut Exposition, labels: [(&str, &str); 4], health: &BackendHealth) {
-    let help = "The backend's share of new connections in force: 0 while it is down, or a sorry server that waits.";
+    let help = "The backend's share of new connections in force: 0 while it is down or taken out, or a sorry server that waits.";
     text.add("gauge", "lb_backend_weight_in_force", "", help, &labels, health.weight_in_force.into());
+    if let Some(outlier) = &health.outlier {
+        outlier_of(text, labels, outlier);
+    }
     if health.state == BackendHealthState::NotChecked {
         return;
     }
@@ -251,6 +259,18 @@ fn health_of(text: &mut Exposition, labels: [(&str, &str); 4], health: &BackendH
     text.add("counter", "lb_backend_checks", "seconds", help, &labels, health.took_us as f64 / 1e6);
     let help = "Changes of the backend between up and down.";
     text.add("counter", "lb_backend_health_transitions", "", help, &labels, health.transitions as f64);
+}
+
+fn outlier_of(text: &mut Exposition, labels: [(&str, &str); 4], outlier: &BackendOutlier) {
+    let help = "1 while the backend is taken out because its clients' connections have failed.";
+    text.add("gauge", "lb_backend_ejected", "", help, &labels, f64::from(outlier.left_ms.is_some()));
+    let BackendOutlier { ejected, answered, unable, spared, .. } = *outlier;
+    let [balancer, protocol, service, backend] = labels;
+    for (result, count) in [("ejected", ejected), ("answered", answered), ("unable", unable), ("spared", spared)] {
+        let labels = [balancer, protocol, service, backend, ("result", result)];
+        let help = "Suspicions against the backend by its clients' connections, by what has become of them.";
+        text.add("counter", "lb_backend_suspicions", "", help, &labels, count as f64);
+    }
 }
 
 fn counters(text: &mut Exposition, family: Family, labels: &[(&str, &str)], counters: &Counters) {
@@ -293,6 +313,16 @@ mod tests {
             assert!(exposition.families.contains_key(family), "{family} in {text}");
         }
         insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn what_becomes_of_suspicions_is_counted() {
+        let text = render(&fixture::status_with_an_outlier());
+        parse_openmetrics(&text).unwrap();
+        let of = "{balancer=\"lb\",protocol=\"tcp\",service=\"192.0.2.1:80\",backend=\"10.0.0.12:8080\"";
+        for sample in [format!("ejected{of}}} 1"), format!("suspicions_total{of},result=\"spared\"}} 3")] {
+            assert!(text.contains(&format!("netrig_lb_backend_{sample}\n")), "{text}");
+        }
     }
 
     #[test]

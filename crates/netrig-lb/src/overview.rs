@@ -7,8 +7,8 @@ use rig_stats::units::counted;
 
 use super::listing::{duration, forward_name, order, protocol};
 use super::message::{
-    BackendEntry, BackendHealth, BackendHealthState, BgpStatus, CountByReason, NextHop, NextHopState, PeerState, Rates,
-    ReasonCount, ServiceEntry, ServiceHealth, Status, SyncPeer, SyncStatus,
+    BackendEntry, BackendHealth, BackendHealthState, BackendOutlier, BgpStatus, CountByReason, NextHop, NextHopState,
+    PeerState, Rates, ReasonCount, ServiceEntry, ServiceHealth, Status, SyncPeer, SyncStatus,
 };
 
 /// `width` is that of the terminal, columns.
@@ -61,6 +61,11 @@ pub fn write(status: &Status, width: usize) -> String {
     let down = backends().filter(|backend| down(backend).is_some()).count();
     let missed =
         status.services.iter().filter(|service| service.health.as_ref().is_some_and(|of| !of.has_quorum)).count();
+    let ejected = backends().filter(|backend| ejected(backend).is_some()).count();
+    if ejected > 0 {
+        let all = counted(backends().count(), "backend", "backends");
+        line("outliers", &format!("{ejected} of {all} taken out: see EJECTED below, and -L --health"));
+    }
     if down + missed > 0 {
         let all = counted(backends().count(), "backend", "backends");
         let quorum = if missed > 0 {
@@ -213,6 +218,12 @@ fn service_rows(service: &ServiceEntry, width: usize) -> String {
             let reason = health.reason.as_deref().unwrap_or("its checks are good again, and it is not up yet");
             text += &format!("    DOWN for {}: {reason}\n", duration(health.state_ms));
         }
+        if let Some(outlier) = ejected(backend) {
+            let (time, left) = (duration(outlier.ejected_ms.unwrap_or(0)), duration(outlier.left_ms.unwrap_or(0)));
+            let reason = outlier.reason.as_deref().unwrap_or("-");
+            let value = format!("for {time}, {left} left: {reason}");
+            text += &wrapped(&value, "    EJECTED ", "      ", width);
+        }
         if let Some(next_hop) = missing(backend) {
             text += &format!("    NEXT HOP MISSING for {}: {}\n", duration(next_hop.state_ms), why(next_hop));
         }
@@ -222,6 +233,10 @@ fn service_rows(service: &ServiceEntry, width: usize) -> String {
 
 fn down(backend: &BackendEntry) -> Option<&BackendHealth> {
     backend.health.as_ref().filter(|health| health.state == BackendHealthState::Down)
+}
+
+fn ejected(backend: &BackendEntry) -> Option<&BackendOutlier> {
+    backend.health.as_ref().filter(|health| health.is_ejected())?.outlier.as_ref()
 }
 
 fn missing(backend: &BackendEntry) -> Option<&NextHop> {
@@ -316,6 +331,15 @@ mod tests {
     fn without_services_it_says_how_to_add_one() {
         let text = write(&Status { services: Vec::new(), ..fixture::status() }, 80);
         assert!(text.ends_with("no service: add one with `netrig lb -A`, or to the file\n"), "{text}");
+    }
+
+    #[test]
+    fn one_that_is_taken_out_is_told() {
+        let text = write(&fixture::status_with_an_outlier(), 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("outliers  1 of 5 backends taken out: see EJECTED below"), "{text}");
+        let lines = "    EJECTED for 12 s, 48 s left: 7 connections refused, and the balancer's own:\n      connection refused\n";
+        assert!(text.contains(lines), "{text}");
     }
 
     #[test]

@@ -38,6 +38,7 @@ fn counters(traffic: &Traffic) -> Counters {
         out_packets: traffic.out_packets,
         in_bytes: traffic.in_bytes,
         out_bytes: traffic.out_bytes,
+        refused: traffic.refused,
     }
 }
 
@@ -48,6 +49,7 @@ fn combine(a: Counters, b: Counters, with: impl Fn(u64, u64) -> u64) -> Counters
         out_packets: with(a.out_packets, b.out_packets),
         in_bytes: with(a.in_bytes, b.in_bytes),
         out_bytes: with(a.out_bytes, b.out_bytes),
+        refused: with(a.refused, b.refused),
     }
 }
 
@@ -67,6 +69,11 @@ impl Snapshot {
         let drops = balancer.drops()?.into_iter().map(|(_, packets)| packets).collect();
         let passes = balancer.passes()?.into_iter().map(|(_, packets)| packets).collect();
         Ok(Self { at: Instant::now(), services, traffic, drops, passes })
+    }
+
+    /// What has been counted of a backend of a service as it is in force now.
+    pub(super) fn backend(&self, service: &ServiceStatus, backend: SocketAddr) -> Option<Counters> {
+        self.traffic.get(&(key_of(service), service.forward, Some(backend))).copied()
     }
 }
 

@@ -424,7 +424,10 @@ impl Engine {
         self.follow_bgp();
         let trouble = self.bgp_trouble();
         self.troubles.bgp.now(trouble).into_iter().for_each(|line| warn!("{line}"));
-        let snapshot = Snapshot::take(&self.balancer).map(|snapshot| self.counts.sample(snapshot));
+        let snapshot = Snapshot::take(&self.balancer).map(|snapshot| {
+            self.health.look_for_outliers(&self.rules, &snapshot);
+            self.counts.sample(snapshot);
+        });
         let trouble = snapshot.err().map(|error| format!("cannot read counters: {}", in_words(&error.into())));
         self.troubles.counting.now(trouble).into_iter().for_each(|line| warn!("{line}"));
     }

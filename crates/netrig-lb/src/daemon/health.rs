@@ -8,19 +8,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use rig_datapath::balancer::{self as datapath, Balancer};
+use rig_datapath::balancer::{self as datapath, Balancer, ServiceStatus};
 use rig_service::files::ServiceFiles;
 use rig_service::{Waker, run_directory};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use crate::health::board::{HealthChange, HealthEvent, LastProbe, Outcome, Record, TargetKey};
-use crate::health::check::{BackendCheck, BelowQuorum, Check, Destination, OnFailure};
+use super::counts::{Snapshot, key_of};
+use super::outliers::{KeptOutlier, OutlierDetection};
+use crate::health::board::{Board, HealthChange, HealthEvent, LastProbe, Outcome, Record, TargetKey};
+use crate::health::check::{BackendCheck, BelowQuorum, Check, Destination, OnFailure, PoolRules};
 use crate::health::checker::{Checker, Target};
 use crate::health::direct::ForwardingPath;
+use crate::health::outlier::{BackendCounts, Candidate, OutlierState};
 use crate::health::pool::{Member, PoolWeights, weigh};
 use crate::health::state::{Health, HealthState};
-use crate::message::{BackendHealth, BackendHealthState, ForwardingMethod, ServiceHealth, ServiceKey};
+use crate::message::{BackendHealth, BackendHealthState, Counters, ForwardingMethod, ServiceHealth, ServiceKey};
 use crate::settings::{Backend, Rules, Service, ServiceText, protocol};
 
 /// Between two changes of the tables by health: many backends can fail at once.
@@ -35,6 +38,7 @@ pub(super) struct HealthChecks {
     path: Option<PathBuf>,
     /// Of the control plane before, until it is checked.
     kept: HashMap<TargetKey, HealthState>,
+    outliers: OutlierDetection,
     in_force: InForce,
     /// When something is to be looked at.
     due: Option<Instant>,
@@ -57,6 +61,9 @@ struct HealthFile {
     backends: Vec<KeptBackend>,
     /// Services that had no quorum.
     without_quorum: Vec<ServiceKey>,
+    /// Backends that were taken out, and those that have come back from it.
+    #[serde(default)]
+    outliers: Vec<KeptOutlier>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -69,11 +76,11 @@ struct KeptBackend {
     recovered_ms: Option<u64>,
 }
 
-fn to_ms(at: SystemTime) -> u64 {
+pub(super) fn to_ms(at: SystemTime) -> u64 {
     at.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-fn from_ms(ms: u64) -> SystemTime {
+pub(super) fn from_ms(ms: u64) -> SystemTime {
     UNIX_EPOCH.checked_add(Duration::from_millis(ms)).unwrap_or(UNIX_EPOCH)
 }
 
@@ -105,6 +112,7 @@ impl HealthChecks {
             targets: Vec::new(),
             waker: Arc::new(waker),
             path,
+            outliers: OutlierDetection::recall(kept.outliers),
             kept: kept.backends.iter().map(state).collect(),
             in_force: InForce { pools: pools.collect(), grows: None },
             due: None,
@@ -115,6 +123,7 @@ impl HealthChecks {
 
     /// Checks the backends of these rules from now on.
     pub(super) fn watch(&mut self, rules: &Rules) -> anyhow::Result<()> {
+        self.outliers.retain(rules);
         let mut targets = Vec::new();
         for service in &rules.services {
             let Some(check) = &service.check else { continue };
@@ -188,50 +197,104 @@ impl HealthChecks {
         let mut configs: HashMap<_, _> =
             config.services.iter_mut().map(|service| ((service.protocol, service.address), service)).collect();
         for service in &rules.services {
-            let Some(check) = &service.check else { continue };
-            let state = |backend: &Backend| {
-                let key = (service.key, backend.address);
-                let record = board.as_ref().and_then(|board| board.records.get(&key)).map(|record| record.state);
-                record.or_else(|| self.kept.get(&key).copied()).filter(|_| is_checked(backend))
-            };
+            let Some(pool_rules) = service.pool() else { continue };
+            let is_up = |backend: &Backend| self.is_up(service, backend, board.as_deref());
+            let is_ejected =
+                |backend: &Backend| self.outliers.of(service, backend.address).is_some_and(OutlierState::is_ejected);
+            let mut all = service.backends.iter();
+            // The last one is not out: what is left has to do.
+            let others_left =
+                all.any(|other| !other.sorry && other.effective_weight() > 0 && is_up(other) && !is_ejected(other));
+            let is_out = |backend: &Backend| others_left && is_ejected(backend);
             let member = |backend: &Backend| {
-                let state = state(backend);
-                let is_up = match state {
-                    Some(state) => state.health.is_up(check.begin),
-                    // One that is not checked is healthy; one that will be is what it begins as.
-                    None => !is_checked(backend) || Health::Unknown.is_up(check.begin),
-                };
-                let tenths = match slow {
-                    SlowStart::Allowed => state.map_or(10, |state| state.tenths(check.pool.slow_start, now)),
-                    SlowStart::Skipped => 10,
-                };
-                // One that gets nothing anyway does not start slowly.
-                let grows = state.filter(|_| tenths < 10 && backend.effective_weight() > 0);
-                if let Some(after) = grows.and_then(|state| state.grows_after(check.pool.slow_start, now)) {
-                    in_force.grows = Some(in_force.grows.map_or(clock + after, |at| at.min(clock + after)));
+                let outlier =
+                    service.outlier.as_ref().map(|outlier| outlier.slow_start).and_then(|slow_start| {
+                        Some((self.outliers.of(service, backend.address)?.recovery()?, slow_start))
+                    });
+                let checked =
+                    self.known(service, backend, board.as_deref()).map(|state| (state, pool_rules.slow_start));
+                let starts = checked.into_iter().chain(outlier).filter(|_| slow == SlowStart::Allowed);
+                let mut tenths = 10;
+                for (state, slow_start) in starts {
+                    tenths = tenths.min(state.tenths(slow_start, now));
+                    // One that gets nothing anyway does not start slowly.
+                    let grows = state.grows_after(slow_start, now).filter(|_| backend.effective_weight() > 0);
+                    if let Some(at) = grows.map(|after| clock + after) {
+                        in_force.grows = Some(in_force.grows.map_or(at, |before| before.min(at)));
+                    }
                 }
+                let is_up = is_up(backend) && !is_out(backend);
                 Member { weight: backend.effective_weight(), is_sorry: backend.sorry, is_up, tenths }
             };
             let members: Vec<Member> = service.backends.iter().map(member).collect();
             let had_quorum = self.in_force.pools.get(&service.key).is_none_or(|pool| pool.has_quorum);
-            let pool = weigh(&check.pool, &members, had_quorum);
+            let pool = weigh(&pool_rules, &members, had_quorum);
             if let Some(config) = configs.get_mut(&(protocol(service.key.protocol), service.key.address)) {
-                put(config, service, &pool, check.failed);
+                let removes = service.check.as_ref().is_some_and(|check| check.failed == OnFailure::Remove);
+                // Connections of one that is taken out stay.
+                put(config, service, &pool, |backend| removes && !is_up(backend));
             }
             in_force.pools.insert(service.key, pool);
         }
         in_force
     }
 
+    /// What checks know of a backend.
+    fn known(&self, service: &Service, backend: &Backend, board: Option<&Board>) -> Option<HealthState> {
+        service.check.as_ref().filter(|_| is_checked(backend))?;
+        let key = (service.key, backend.address);
+        let record = board.and_then(|board| board.records.get(&key)).map(|record| record.state);
+        record.or_else(|| self.kept.get(&key).copied())
+    }
+
+    /// Whether checks take a backend to be up.
+    fn is_up(&self, service: &Service, backend: &Backend, board: Option<&Board>) -> bool {
+        let Some(check) = service.check.as_ref().filter(|_| is_checked(backend)) else { return true };
+        // One that will be checked is what it begins as.
+        let health = self.known(service, backend, board).map_or(Health::Unknown, |state| state.health);
+        health.is_up(check.begin)
+    }
+
+    /// Looks for backends that clients' connections fail at, each second.
+    pub(super) fn look_for_outliers(&mut self, rules: &Rules, counts: &Snapshot) {
+        let (clock, now) = (SystemTime::now(), Instant::now());
+        let with_outlier = || rules.services.iter().filter_map(|service| Some((service, service.outlier.as_ref()?)));
+        if with_outlier().next().is_none() {
+            return;
+        }
+        let open = counts.services.iter().filter(|status| status.open);
+        let in_force: HashMap<ServiceKey, &ServiceStatus> = open.map(|status| (key_of(status), status)).collect();
+        let mut has_changed = false;
+        for (service, outlier) in with_outlier() {
+            let candidates: Vec<Candidate> = {
+                let board = self.checker.as_ref().map(Checker::board);
+                let backends =
+                    service.backends.iter().filter(|backend| !backend.sorry && backend.effective_weight() > 0);
+                let candidate = |backend: &Backend| {
+                    let counts = in_force.get(&service.key).and_then(|status| counts.backend(status, backend.address));
+                    let Counters { connections, out_packets, refused, .. } = counts.unwrap_or_default();
+                    let is_up = self.is_up(service, backend, board.as_deref());
+                    let counts = BackendCounts { connections, out_packets, refused };
+                    Candidate { address: backend.address, is_up, counts }
+                };
+                backends.map(candidate).collect()
+            };
+            has_changed |= self.outliers.look((service, outlier), &candidates, (now, clock));
+        }
+        if has_changed {
+            self.woken();
+        }
+    }
+
     /// Notes what is in force from now on, and says what has changed for services as a whole.
     fn set_in_force(&mut self, rules: &Rules, now: InForce) {
         for service in &rules.services {
-            let (Some(check), Some(pool)) = (&service.check, now.pools.get(&service.key)) else { continue };
+            let (Some(rules), Some(pool)) = (service.pool(), now.pools.get(&service.key)) else { continue };
             let had = self.in_force.pools.get(&service.key).is_none_or(|before| before.has_quorum);
-            let (shown, weight, quorum) = (ServiceText(service.key), pool.healthy_weight, check.pool.quorum);
+            let (shown, weight, quorum) = (ServiceText(service.key), pool.healthy_weight, rules.quorum);
             match (had, pool.has_quorum) {
                 (true, false) => {
-                    let below = below_words(check, service);
+                    let below = below_words(&rules, service);
                     warn!("{shown}: healthy backends have a weight of {weight}, and the quorum is {quorum}: {below}");
                 }
                 (false, true) => info!("{shown}: it has its quorum again, by a weight of {weight}"),
@@ -265,7 +328,9 @@ impl HealthChecks {
     /// Keeps what is known for the next control plane.
     pub(super) fn write_down(&mut self) -> anyhow::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
-        let Some(checker) = &self.checker else {
+        let outliers = self.outliers.kept();
+        if self.checker.is_none() && outliers.is_empty() {
+            self.written.clear();
             // What an earlier control plane knew is not true any more once checks come again.
             return match fs::remove_file(path) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -273,11 +338,10 @@ impl HealthChecks {
                 }
                 _ => Ok(()),
             };
-        };
-        let mut backends: Vec<KeptBackend> = checker
-            .board()
-            .records
-            .iter()
+        }
+        let board = self.checker.as_ref().map(Checker::board);
+        let records = board.iter().flat_map(|board| &board.records);
+        let mut backends: Vec<KeptBackend> = records
             .filter(|(_, record)| record.state.health != Health::Unknown)
             .map(|((service, backend), Record { state, .. })| KeptBackend {
                 service: *service,
@@ -287,11 +351,12 @@ impl HealthChecks {
                 recovered_ms: state.recovered.map(to_ms),
             })
             .collect();
+        drop(board);
         backends.sort_by_key(|kept| (kept.service, kept.backend));
         let without = self.in_force.pools.iter().filter(|(_, pool)| !pool.has_quorum);
         let mut without_quorum: Vec<ServiceKey> = without.map(|(key, _)| *key).collect();
         without_quorum.sort_unstable();
-        let bytes = serde_json::to_vec(&HealthFile { backends, without_quorum })?;
+        let bytes = serde_json::to_vec(&HealthFile { backends, without_quorum, outliers })?;
         if self.written != bytes {
             run_directory::replace(path, &bytes).with_context(|| format!("write {}", path.display()))?;
             self.written = bytes;
@@ -299,14 +364,14 @@ impl HealthChecks {
         Ok(())
     }
 
-    /// Whether a service's healthy backends have the weight of its quorum; one without a check has it.
+    /// Whether a service's healthy backends have the weight of its quorum; one of whose backends nothing is known has it.
     pub(super) fn has_quorum(&self, service: &Service) -> bool {
-        service.check.is_none() || self.in_force.pools.get(&service.key).is_none_or(|pool| pool.has_quorum)
+        service.pool().is_none() || self.in_force.pools.get(&service.key).is_none_or(|pool| pool.has_quorum)
     }
 
     /// What is told of a service and its backends, by address.
     pub(super) fn status(&self, service: &Service) -> Option<(ServiceHealth, BTreeMap<SocketAddr, BackendHealth>)> {
-        let check = service.check.as_ref()?;
+        let (check, rules) = (service.check.as_deref(), service.pool()?);
         let pool = self.in_force.pools.get(&service.key);
         let board = self.checker.as_ref().map(Checker::board);
         let now = SystemTime::now();
@@ -315,15 +380,18 @@ impl HealthChecks {
             let weight =
                 pool.and_then(|pool| pool.weights.get(at).copied()).unwrap_or_else(|| Some(backend.effective_weight()));
             let record = board.as_ref().and_then(|board| board.records.get(&(service.key, backend.address)));
-            let record = record.filter(|_| is_checked(backend));
-            backends.insert(backend.address, backend_health(check, backend, weight.unwrap_or(0), record, now));
+            let record = record.filter(|_| check.is_some() && is_checked(backend));
+            let mut health = backend_health(check, backend, weight.unwrap_or(0), record, now);
+            health.outlier = self.outliers.status(service, backend.address, now).filter(|_| !backend.sorry);
+            backends.insert(backend.address, health);
         }
         let health = ServiceHealth {
-            check: check.probe.name().to_owned(),
+            check: check.map_or("none", |check| check.probe.name()).to_owned(),
+            outlier: service.outlier.is_some(),
             healthy_weight: pool.map_or(0, |pool| pool.healthy_weight),
-            quorum: check.pool.quorum,
+            quorum: rules.quorum,
             has_quorum: pool.is_none_or(|pool| pool.has_quorum),
-            below_quorum: below_words(check, service).to_owned(),
+            below_quorum: below_words(&rules, service).to_owned(),
         };
         Some((health, backends))
     }
@@ -368,26 +436,30 @@ fn path(service: &Service, backend: &Backend) -> Option<ForwardingPath> {
     }
 }
 
-/// Puts the weights of a pool into what the datapath shall have.
-fn put(config: &mut datapath::Service, service: &Service, pool: &PoolWeights, failed: OnFailure) {
-    let weights: HashMap<SocketAddr, Option<u32>> =
-        service.backends.iter().map(|backend| backend.address).zip(pool.weights.iter().copied()).collect();
+/// Puts the weights of a pool into what the datapath shall have. `is_removed`: whether one that is used for nothing is no backend.
+fn put(config: &mut datapath::Service, service: &Service, pool: &PoolWeights, is_removed: impl Fn(&Backend) -> bool) {
+    let weights: HashMap<SocketAddr, (&Backend, Option<u32>)> = service
+        .backends
+        .iter()
+        .zip(&pool.weights)
+        .map(|(backend, weight)| (backend.address, (backend, *weight)))
+        .collect();
     config.backends.retain_mut(|backend| match weights.get(&backend.address) {
-        Some(Some(weight)) => {
+        Some((_, Some(weight))) => {
             backend.weight = *weight;
             true
         }
-        Some(None) => {
+        Some((known, None)) => {
             backend.weight = 0;
-            failed == OnFailure::Drain
+            !is_removed(known)
         }
         None => true,
     });
 }
 
-fn below_words(check: &Check, service: &Service) -> &'static str {
+fn below_words(rules: &PoolRules, service: &Service) -> &'static str {
     let has_sorry = service.backends.iter().any(|backend| backend.sorry && backend.effective_weight() > 0);
-    match check.pool.below(has_sorry) {
+    match rules.below(has_sorry) {
         BelowQuorum::All => "all backends are used, whatever their checks say",
         BelowQuorum::Sorry => "the sorry servers alone are used",
         BelowQuorum::Healthy => "those that are healthy go on alone",
@@ -409,7 +481,7 @@ fn tell(event: &HealthEvent) {
 }
 
 fn backend_health(
-    check: &Check,
+    check: Option<&Check>,
     backend: &Backend,
     weight: u32,
     record: Option<&Record>,
@@ -417,7 +489,7 @@ fn backend_health(
 ) -> BackendHealth {
     let ms = |at: SystemTime| now.duration_since(at).map_or(0, |since| since.as_millis() as u64);
     let state = match record.map(|record| record.state.health) {
-        None if is_checked(backend) => BackendHealthState::Unknown,
+        None if check.is_some() && is_checked(backend) => BackendHealthState::Unknown,
         None => BackendHealthState::NotChecked,
         Some(Health::Unknown) => BackendHealthState::Unknown,
         Some(Health::Up) => BackendHealthState::Up,
@@ -429,7 +501,8 @@ fn backend_health(
         Outcome::Bad(reason) => Some(reason.clone()),
         Outcome::Unable(reason) => Some(format!("cannot be checked: {reason}")),
     });
-    let (contrary, needed) = record.map_or((0, 0), |record| record.state.progress(check.rise, check.fall));
+    let (contrary, needed) =
+        check.zip(record).map_or((0, 0), |(check, record)| record.state.progress(check.rise, check.fall));
     BackendHealth {
         state,
         state_ms: record.map_or(0, |record| ms(record.state.since)),
@@ -444,5 +517,6 @@ fn backend_health(
         transitions: record.map_or(0, |record| record.transitions),
         last_us: last.map(|last| last.took.as_micros() as u64),
         took_us: record.map_or(0, |record| record.took.as_micros() as u64),
+        outlier: None,
     }
 }

@@ -14,6 +14,7 @@ mod drains;
 mod engine;
 pub(super) mod health;
 pub(super) mod keep;
+mod outliers;
 mod pace;
 pub(super) mod placed;
 mod sources;
@@ -372,6 +373,9 @@ pub(super) fn services(rules: &super::settings::Rules) -> String {
         if let Some(check) = &service.check {
             let (probe, interval) = (check.probe.name(), rig_stats::units::Span(check.interval));
             let _ = write!(text, ", checked by {probe} every {interval}");
+        }
+        if service.outlier.is_some() {
+            text.push_str(", outliers are taken out");
         }
         let _ = match service.lacks() {
             Some(lacks) => writeln!(text, "; not in force: it lacks {lacks}"),

@@ -568,9 +568,14 @@ fn is_of_peer(error: &io::Error) -> bool {
 fn outcome_of(error: LaunchError) -> Outcome {
     match error {
         LaunchError::Peer(why) => Outcome::Bad(why),
-        LaunchError::Here(error) if is_of_peer(&error) => Outcome::Bad(of_error(&error)),
-        LaunchError::Here(error) => Outcome::Unable(of_error(&error)),
+        LaunchError::Here(error) => outcome_of_error(&error),
     }
+}
+
+/// What an error of a beginning says of the peer.
+pub(super) fn outcome_of_error(error: &io::Error) -> Outcome {
+    let why = of_error(error);
+    if is_of_peer(error) { Outcome::Bad(why) } else { Outcome::Unable(why) }
 }
 
 /// What nobody can guess: numbers of questions, and times that are apart.

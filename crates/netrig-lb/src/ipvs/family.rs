@@ -351,7 +351,7 @@ fn whole(rate: f64) -> u64 {
 }
 
 fn stats(to: &mut Writer, narrow: u16, wide: u16, counters: &Counters, rates: &Rates) {
-    let Counters { connections, in_packets, out_packets, in_bytes, out_bytes } = *counters;
+    let Counters { connections, in_packets, out_packets, in_bytes, out_bytes, refused: _ } = *counters;
     let figures = [connections, in_packets, out_packets, in_bytes, out_bytes];
     let rates = [rates.connections, rates.in_packets, rates.out_packets, rates.in_bytes, rates.out_bytes].map(whole);
     let figures = figures.into_iter().chain(rates);

@@ -115,6 +115,14 @@ fn health_has_its_reasons() {
 }
 
 #[test]
+fn one_that_is_taken_out_says_why() {
+    let text = services(&fixture::status_with_an_outlier(), &asked(ListingKind::Health), Style::Health, Names::Numeric);
+    let row = "  -> 10.0.0.12:8080               ejected     12 s        0       0.8 ms    7 connections refused, and the balancer's own: connection refused";
+    assert!(text.lines().any(|line| line == row), "{text}");
+    assert!(text.contains("TCP  192.0.2.1:80 http and outliers, healthy weight 1"), "{text}");
+}
+
+#[test]
 fn next_hops_have_their_states() {
     let mut status = fixture::status();
     let [udp, tcp] = &mut status.services[..2] else { panic!("{:?}", status.services) };

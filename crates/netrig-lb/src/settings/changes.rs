@@ -110,6 +110,14 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
         (Some(_), None) => said.push("backends are no longer checked, and all are taken to be healthy".into()),
         (Some(_), Some(_)) => said.push("the check has changed; what is known of backends stays".into()),
     }
+    match (&old.outlier, &new.outlier) {
+        (None, Some(_)) => said.push("backends that clients' connections fail at are taken out".into()),
+        (Some(_), None) => {
+            said.push("backends that clients' connections fail at are no longer taken out, and all are back".into());
+        }
+        (before, now) if before != now => said.push("the outlier detection has changed; who is out stays".into()),
+        _ => {}
+    }
     if old.syn_proxy() != new.syn_proxy() {
         said.push(format!("syn_proxy is now {}", syn_proxy_name(new.syn_proxy())));
     }

@@ -9,6 +9,7 @@ use rig_stats::units::Span;
 use toml::Spanned;
 
 use super::check::{BackendCheckFile, CheckFile};
+use super::outlier::OutlierFile;
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -126,6 +127,7 @@ pub(super) struct ServiceFile {
     pub sloppy_tcp: Option<Spanned<bool>>,
     pub reuse: Option<Spanned<String>>,
     pub check: Option<Spanned<CheckFile>>,
+    pub outlier: Option<Spanned<OutlierFile>>,
     pub syn_proxy: Option<Spanned<String>>,
     pub client_address: Option<Spanned<String>>,
     pub allow: Option<Spanned<OneOrMany<String>>>,

@@ -12,6 +12,7 @@ mod check;
 mod client_address;
 mod file;
 mod limits;
+mod outlier;
 mod persistence;
 mod ranges;
 mod read;

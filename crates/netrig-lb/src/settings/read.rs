@@ -24,6 +24,7 @@ use super::access::{Access, PrefixFile, PrefixList, parse_prefix};
 use super::check::{self, CheckedService};
 use super::client_address::{CLIENT_ADDRESSES, client_address};
 use super::file::{BackendFile, File, ServiceFile, TimeoutsFile, Unhandled};
+use super::outlier;
 use super::ranges::{Addresses, Endpoints, RangeTooLarge};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, REUSES, Rules, SCHEDULERS, Service};
 use super::{Completeness, Device, HandOver, SYN_PROXIES, Settings, Start, TimeoutOverrides, Workers};
@@ -317,6 +318,10 @@ impl Reader<'_> {
         let persistence = self.persistence(service)?;
         let timeouts = self.timeouts(&service.timeouts)?;
         let check = self.check(service, (scheduler, forward))?;
+        let complete = self.completeness == Completeness::Required;
+        let outlier = service.outlier.as_ref();
+        let outlier =
+            outlier.map(|said| outlier::read(&self.source, said, (scheduler, forward), complete)).transpose()?;
         let mut listens = Vec::new();
         for (span, text) in service.listen.get_ref().each(service.listen.span()) {
             let keys = self.keys(text, &span)?;
@@ -328,9 +333,10 @@ impl Reader<'_> {
             ("sloppy_tcp", service.sloppy_tcp.as_ref().map(Spanned::span)),
             ("syn_proxy", service.syn_proxy.as_ref().map(Spanned::span)),
             ("client_address", service.client_address.as_ref().map(Spanned::span)),
+            ("outlier", service.outlier.as_ref().map(Spanned::span)),
         ];
         if !listens.iter().flat_map(|(.., keys)| keys).any(is_tcp)
-            && self.completeness == Completeness::Required
+            && complete
             && let Some((key, span)) = of_tcp.into_iter().find_map(|(key, span)| Some((key, span?)))
         {
             let hint = "remove it: it is about TCP connections, and no `listen` of the service is tcp";
@@ -360,10 +366,8 @@ impl Reader<'_> {
                 }
                 let backends = self.backends(key, &service.backend)?;
                 if let (Some(said), Some(check)) = (&service.check, &check)
-                    && let Some((what, hint)) = check::misfit(check, (key.address, forward), &backends).or_else(|| {
-                        let complete = self.completeness == Completeness::Required;
-                        check::quorum_never_met(check, &backends).filter(|_| complete)
-                    })
+                    && let Some((what, hint)) = check::misfit(check, (key.address, forward), &backends)
+                        .or_else(|| check::quorum_never_met(check, &backends).filter(|_| complete))
                 {
                     return Err(self.error(said.span(), what, Some(hint)));
                 }
@@ -374,6 +378,7 @@ impl Reader<'_> {
                 let sloppy_tcp = is_tcp(&key) && service.sloppy_tcp.as_ref().is_some_and(|said| *said.get_ref());
                 let reuse = if is_tcp(&key) { reuse } else { PortReuse::default() };
                 let syn_proxy_said = syn_proxy.filter(|_| is_tcp(&key));
+                let outlier = outlier.clone().filter(|_| is_tcp(&key));
                 let client_address = if is_tcp(&key) { client_address } else { ClientAddress::Off };
                 let service = Service {
                     key,
@@ -386,6 +391,7 @@ impl Reader<'_> {
                     sloppy_tcp,
                     reuse,
                     check,
+                    outlier,
                     syn_proxy_said,
                     client_address,
                     access,

@@ -12,9 +12,11 @@ use rig_datapath::balancer::{self as datapath, ClientAddress, ExpiryPolicy, Poli
 use super::access::{Access, PrefixChange};
 use super::check;
 use super::limits::LimitError;
+use super::outlier;
 use super::syn_proxy::{self, SynProxy};
 use super::timeouts::TimeoutOverrides;
-use crate::health::check::{BackendCheck, Check};
+use crate::health::check::{BackendCheck, Check, PoolRules};
+use crate::health::outlier::OutlierRules;
 use crate::message::{
     BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions,
     ServicePersistence,
@@ -53,6 +55,8 @@ pub struct Service {
     pub reuse: PortReuse,
     /// How its backends are checked; not at all without.
     pub check: Option<Box<Check>>,
+    /// How backends are found out that clients' connections fail at.
+    pub outlier: Option<OutlierRules>,
     /// `None`: as by default, see [`Service::syn_proxy`].
     pub syn_proxy_said: Option<SynProxy>,
     pub client_address: ClientAddress,
@@ -188,6 +192,7 @@ impl Service {
             sloppy_tcp: false,
             reuse: PortReuse::default(),
             check: None,
+            outlier: None,
             syn_proxy_said: None,
             client_address: ClientAddress::Off,
             access: Access::default(),
@@ -244,6 +249,14 @@ impl Service {
         })
     }
 
+    /// What decides which backends get connections by their health; `None` where nothing is known of that.
+    pub fn pool(&self) -> Option<PoolRules> {
+        match &self.check {
+            Some(check) => Some(check.pool.clone()),
+            None => self.outlier.as_ref().map(|_| PoolRules::default()),
+        }
+    }
+
     pub fn syn_proxy(&self) -> SynProxy {
         self.syn_proxy_said.unwrap_or_default()
     }
@@ -278,6 +291,8 @@ pub enum EditError {
     Reuse(String),
     #[error("the service has a client_address, which a connection that is picked up in its middle cannot be told by")]
     PickedUpClient,
+    #[error("the service has an outlier detection, and with '{0}' backends' answers do not pass here")]
+    Unseen(&'static str),
     #[error("the SYN proxy is not '{0}'")]
     SynProxy(String),
     #[error("{0} does not belong to a UDP service")]
@@ -316,6 +331,7 @@ impl EditError {
             Self::SynProxy(_) => "choose one of auto, always, off; DPVS's enable and disable are always and off",
             Self::Limit(error) => error.hint,
             Self::PickedUpClient => "leave out --sloppy-tcp, or remove client_address from the file",
+            Self::Unseen(_) => "choose full-nat or nat (-b, -m), or remove outlier from the file",
             Self::OfTcp(_) => "remove it: it is about TCP connections",
             Self::Scheduler(_) => "choose one of rr, wrr, lc, wlc, sed, nq, sh, mh",
             Self::SlowStart(_) => "choose one of wrr, wlc, sed, nq, sh, mh, or remove slow_start from the file",
@@ -458,7 +474,9 @@ impl Service {
         options.check(self.key.protocol)?;
         if let Some(name) = &options.scheduler {
             self.scheduler = scheduler(name).ok_or_else(|| EditError::Scheduler(name.clone()))?;
-            let starts_slowly = self.check.as_ref().is_some_and(|check| !check.pool.slow_start.is_zero());
+            let outlier = self.outlier.as_ref().map(|outlier| outlier.slow_start);
+            let starts = self.check.as_ref().map(|check| check.pool.slow_start).into_iter().chain(outlier);
+            let starts_slowly = starts.into_iter().any(|slow_start| !slow_start.is_zero());
             if starts_slowly && check::ignores_weights(self.scheduler) {
                 return Err(EditError::SlowStart(name.clone()));
             }
@@ -508,6 +526,7 @@ impl Service {
         };
         let mut backend = Backend::new(address);
         backend.set(options)?;
+        self.unless_unseen(forward)?;
         self.forward = Some(forward);
         self.backends.push(backend);
         self.complete(options)
@@ -530,10 +549,19 @@ impl Service {
             [only] if only.address == address => options.forward.or(self.forward).unwrap_or(ForwardingMethod::Route),
             _ => self.may_forward(address, options.forward)?,
         };
+        self.unless_unseen(forward)?;
         let backend = self.backend(address).ok_or(EditError::NoBackend(key, address))?;
         backend.set(options)?;
         self.forward = Some(forward);
         self.complete(options)
+    }
+
+    /// Outlier detection needs to see what backends answer.
+    fn unless_unseen(&self, forward: ForwardingMethod) -> Result<(), EditError> {
+        if self.outlier.is_some() && outlier::is_unseen(forward) {
+            return Err(EditError::Unseen(forward_name(forward)));
+        }
+        Ok(())
     }
 
     fn may_forward(
@@ -568,185 +596,4 @@ impl Backend {
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
-mod tests {
-    use super::*;
-
-    const ROOM: u32 = 1000;
-
-    fn key(address: &str) -> ServiceKey {
-        ServiceKey { protocol: Protocol::Tcp, address: address.parse().unwrap() }
-    }
-
-    fn add_service(address: &str) -> RuleChange {
-        RuleChange::AddService { service: key(address), options: ServiceOptions::default() }
-    }
-
-    fn add_backend(address: &str, forward: Option<ForwardingMethod>) -> RuleChange {
-        let options = BackendOptions { forward, ..BackendOptions::default() };
-        RuleChange::AddBackend { service: key("192.0.2.1:80"), backend: address.parse().unwrap(), options }
-    }
-
-    fn local(address: &str) -> RuleChange {
-        RuleChange::AddLocal { service: key("192.0.2.1:80"), address: address.parse().unwrap() }
-    }
-
-    #[track_caller]
-    fn rules(edits: &[RuleChange]) -> Rules {
-        let mut rules = Rules::default();
-        edits.iter().for_each(|edit| rules.edit(edit).unwrap());
-        rules
-    }
-
-    #[test]
-    fn a_service_comes_into_force_when_nothing_lacks() {
-        let edits = [
-            add_service("192.0.2.1:80"),
-            add_backend("10.0.0.1:80", Some(ForwardingMethod::FullNat)),
-            local("198.51.100.1"),
-        ];
-        let lacks = |count| rules(&edits[..count]).services[0].lacks();
-        assert_eq!([lacks(1), lacks(2), lacks(3)], [Some("a backend"), Some("a local address"), None]);
-        assert_eq!(rules(&edits[..2]).config(ROOM).services, []);
-        let config = rules(&edits).config(ROOM);
-        config.validate().unwrap();
-        assert_eq!(config.services[0].scheduler, Scheduler::WeightedLeastConnections);
-        assert_eq!(
-            config.services[0].forward,
-            datapath::ForwardingMethod::FullNat { local: vec!["198.51.100.1".parse().unwrap()] }
-        );
-        // In DPVS's order, too.
-        let other = rules(&[edits[0].clone(), edits[2].clone(), edits[1].clone()]);
-        assert_eq!(other, rules(&edits));
-    }
-
-    #[test]
-    fn what_is_there_is_not_added_and_what_is_not_there_not_changed() {
-        let mut rules = rules(&[add_service("192.0.2.1:80"), add_backend("10.0.0.1:80", None)]);
-        let before = rules.clone();
-        let options = BackendOptions::default();
-        let (service, other) = (key("192.0.2.1:80"), key("192.0.2.2:80"));
-        let (one, two) = ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:80".parse().unwrap());
-        let address = "198.51.100.1".parse().unwrap();
-        let refused = [
-            (add_service("192.0.2.1:80"), EditError::ServiceExists(service)),
-            (RuleChange::DeleteService { service: other }, EditError::NoService(other)),
-            (
-                RuleChange::EditService { service: other, options: ServiceOptions::default() },
-                EditError::NoService(other),
-            ),
-            (add_backend("10.0.0.1:80", None), EditError::BackendExists(service, one)),
-            (
-                RuleChange::AddBackend { service: other, backend: one, options: options.clone() },
-                EditError::NoService(other),
-            ),
-            (RuleChange::EditBackend { service, backend: two, options }, EditError::NoBackend(service, two)),
-            (RuleChange::DeleteBackend { service, backend: two }, EditError::NoBackend(service, two)),
-            (RuleChange::DeleteLocal { service, address }, EditError::NoLocal(service, address)),
-            (
-                RuleChange::EditService {
-                    service,
-                    options: ServiceOptions {
-                        scheduler: Some("dh".into()),
-                        timeout: Some(1),
-                        ..ServiceOptions::default()
-                    },
-                },
-                EditError::Scheduler("dh".into()),
-            ),
-        ];
-        for (edit, error) in refused {
-            assert_eq!(rules.edit(&edit), Err(error.clone()));
-            assert_eq!(rules, before, "{error}");
-        }
-    }
-
-    #[test]
-    fn a_service_forwards_in_one_way() {
-        let mut rules = rules(&[add_service("192.0.2.1:80"), add_backend("10.0.0.1:80", None)]);
-        assert_eq!(rules.services[0].forward, Some(ForwardingMethod::Route));
-        let error = rules.edit(&add_backend("10.0.0.2:80", Some(ForwardingMethod::Nat))).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "service tcp 192.0.2.1:80 forwards by route, and one service forwards in one way: 10.0.0.2:80 cannot have nat"
-        );
-        let change = |forward| RuleChange::EditBackend {
-            service: key("192.0.2.1:80"),
-            backend: "10.0.0.1:80".parse().unwrap(),
-            options: BackendOptions {
-                forward: Some(forward),
-                weight: Some(7),
-                limit: Some(3),
-                lower_limit: None,
-                local: Vec::new(),
-                drain_ms: None,
-            },
-        };
-        // As long as it is the only one.
-        rules.edit(&change(ForwardingMethod::Nat)).unwrap();
-        rules.edit(&add_backend("10.0.0.2:80", None)).unwrap();
-        assert!(rules.edit(&change(ForwardingMethod::Route)).is_err());
-        let service = &rules.services[0];
-        assert_eq!((service.forward, service.backends[0].weight), (Some(ForwardingMethod::Nat), 7));
-        assert_eq!(service.backends[0].limit, NonZeroU32::new(3));
-    }
-
-    #[test]
-    fn commands_add_no_more_than_there_can_be() {
-        let mut rules = rules(&[add_service("192.0.2.1:80")]);
-        let backend = |n: usize| add_backend(&format!("10.0.{}.{}:80", n / 256, n % 256), None);
-        (0..datapath::MAX_BACKENDS).for_each(|n| rules.edit(&backend(n)).unwrap());
-        let most = EditError::TooMany { what: "destinations of the service", most: 1024 };
-        assert_eq!(rules.edit(&backend(datapath::MAX_BACKENDS)), Err(most));
-    }
-
-    #[test]
-    fn one_of_several_services_does_not_take_all_of_the_table() {
-        let limits = |rules: &Rules| {
-            rules
-                .config(ROOM)
-                .services
-                .iter()
-                .map(|service| service.limit.map_or(0, NonZeroU32::get))
-                .collect::<Vec<_>>()
-        };
-        let add = |address: &str| {
-            [
-                add_service(address),
-                RuleChange::AddBackend {
-                    service: key(address),
-                    backend: "10.0.0.1:80".parse().unwrap(),
-                    options: BackendOptions { forward: Some(ForwardingMethod::Nat), ..BackendOptions::default() },
-                },
-            ]
-        };
-        let mut rules = rules(&add("192.0.2.1:80"));
-        assert_eq!(limits(&rules), [0]);
-        add("192.0.2.2:80").iter().for_each(|edit| rules.edit(edit).unwrap());
-        assert_eq!(limits(&rules), [750, 750]);
-        rules.service_limit = Some(20);
-        let limit = |limit| RuleChange::EditService {
-            service: key("192.0.2.1:80"),
-            options: ServiceOptions { limit: Some(limit), ..ServiceOptions::default() },
-        };
-        rules.edit(&limit(900)).unwrap();
-        assert_eq!(limits(&rules), [900, 20]);
-        rules.edit(&limit(0)).unwrap();
-        assert_eq!(limits(&rules), [0, 20]);
-    }
-
-    #[test]
-    fn timeouts_are_those_of_the_service_then_those_of_all_then_the_defaults() {
-        let set = RuleChange::Timeouts { tcp: 100, tcp_fin: 0, udp: 50 };
-        let options = ServiceOptions { timeout: Some(30), scheduler: Some("rr".into()), ..ServiceOptions::default() };
-        let edits = [
-            add_service("192.0.2.1:80"),
-            add_backend("10.0.0.1:80", None),
-            set,
-            RuleChange::EditService { service: key("192.0.2.1:80"), options },
-        ];
-        let seconds = |count: usize| rules(&edits[..count]).config(ROOM).services[0].timeouts.established.as_secs();
-        assert_eq!([seconds(2), seconds(3), seconds(4)], [90, 100, 30]);
-        let timeouts = rules(&edits).default_timeouts();
-        assert_eq!((timeouts.fin_wait.as_secs(), timeouts.udp_normal.as_secs()), (120, 50));
-    }
-}
+mod tests;

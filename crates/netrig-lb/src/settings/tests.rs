@@ -8,6 +8,7 @@ use rig_datapath::balancer::{ClientAddress, Limits, Policy, PortReuse, PortShare
 
 use super::*;
 use crate::health::check::{BackendCheck, Check, Destination, Exchange, Probe};
+use crate::health::outlier::OutlierRules;
 use crate::message::{
     ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions, ServicePersistence,
 };
@@ -432,6 +433,12 @@ prop_compose! {
         if !udp {
             service.sloppy_tcp = shuffled && service.forward != Some(ForwardingMethod::FullNat);
             service.reuse = REUSES[most as usize % REUSES.len()].1;
+            if matches!(service.forward, Some(ForwardingMethod::FullNat | ForwardingMethod::Nat)) {
+                let eject = Duration::from_secs((1 + most % 3600).into());
+                let longest = if most % 2 == 0 { Duration::from_secs(86_400) } else { eject.max(Duration::from_secs(300)) };
+                let usual = OutlierRules::default();
+                service.outlier = shuffled.then_some(OutlierRules { failures: 1 + most % 9, eject, longest, most: 1 + most % 100, ..usual });
+            }
             if service.forward == Some(ForwardingMethod::FullNat) {
                 service.client_address = CLIENT_ADDRESSES[most as usize % CLIENT_ADDRESSES.len()].1;
             }

@@ -13,6 +13,7 @@ use rig_sys::socket::NamedAddress;
 use super::access::Access;
 use super::check;
 use super::client_address::client_address_name;
+use super::outlier;
 use super::ranges::{shorten, shorten_endpoints};
 use super::rules::{Backend, Service, expire_name, forward_name, reuse_name, scheduler_name};
 use super::syn_proxy::syn_proxy_name;
@@ -168,6 +169,14 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
         let entries = check::entries(said, service.forward);
         let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
         writeln!(out, "check = {{ {} }}", entries.join(", "))?;
+    }
+    if let Some(said) = &service.outlier {
+        let entries: Vec<String> =
+            outlier::entries(said).into_iter().map(|(key, value)| format!("{key} = {value}")).collect();
+        match entries.is_empty() {
+            true => writeln!(out, "outlier = {{}}")?,
+            false => writeln!(out, "outlier = {{ {} }}", entries.join(", "))?,
+        }
     }
     let alike = |before: &Backend, after: &Backend| Backend { address: after.address, ..*before } == *after;
     let mut backends = Vec::new();

@@ -11,9 +11,11 @@
 #include "too_big.h"
 #include "tunnel.h"
 
-static always_inline void count(__u32 backend, enum direction direction, __u16 bytes)
+static always_inline void count(const struct connection *c, const struct packet *p, enum direction direction)
 {
+	__u32 backend = c->backend;
 	struct traffic_count *t = bpf_map_lookup_elem(&traffic, &backend);
+	__u16 bytes = p->l3_length;
 
 	if (!t)
 		return;
@@ -23,6 +25,8 @@ static always_inline void count(__u32 backend, enum direction direction, __u16 b
 	} else {
 		t->out_packets++;
 		t->out_bytes += bytes;
+		if (p->tcp_flags & TCP_RST && is_refusal(p, c->live))
+			t->refused++;
 	}
 }
 
@@ -195,7 +199,7 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	reason = reason ?: set_link(ctx, route.source, route.destination);
 	if (reason)
 		return drop(reason);
-	count(c->backend, direction, p->l3_length);
+	count(c, p, direction);
 	return leave_by(ctx, p, route.ifindex, control);
 }
 

@@ -358,8 +358,10 @@ struct traffic_count {
 	__u64 connections;
 	__u64 in_packets, in_bytes;
 	__u64 out_packets, out_bytes;
+	/* Resets of the backend in place of an answer to a first packet: nobody listens there (is_refusal of state.h). */
+	__u64 refused;
 };
-_Static_assert(sizeof(struct traffic_count) == 40, "");
+_Static_assert(sizeof(struct traffic_count) == 48, "");
 
 enum knowledge { UNKNOWN = 0, KNOWN = 1 };
 

@@ -64,6 +64,16 @@ static always_inline __u64 next_state(__u64 live, const struct packet *p, enum d
 }
 
 /*
+ * Whether this packet of the backend, which has led to `live`, says that nobody listens there: a reset for a SYN has an acknowledgment, one
+ * for what else a client sends has none (RFC 9293, 3.10.7.1), so that no client can have it sent.
+ */
+static always_inline int is_refusal(const struct packet *p, __u64 live)
+{
+	return (p->tcp_flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) &&
+	       live >> 32 == (CLOSE | SYN_RECV << 8 | RESET_BY_BACKEND);
+}
+
+/*
  * Whether a connection is over, so that a SYN with its ports opens another one (RFC 9293, 3.6.1; RFC 6191), as with IPVS's
  * conn_reuse_mode=1. Where the backend's packets do not pass here, the client's own FIN is all that is seen of the end.
  */

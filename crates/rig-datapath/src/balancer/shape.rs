@@ -283,12 +283,13 @@ plain! {
         of: [u64; 32],
     }
 
-    pub(crate) struct TrafficCount: 40 {
+    pub(crate) struct TrafficCount: 48 {
         connections: u64,
         in_packets: u64,
         in_bytes: u64,
         out_packets: u64,
         out_bytes: u64,
+        refused: u64,
     }
 
     pub(crate) struct Routing: 8 {

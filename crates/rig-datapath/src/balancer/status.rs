@@ -26,12 +26,14 @@ pub struct Traffic {
     /// From backends.
     pub out_packets: u64,
     pub out_bytes: u64,
+    /// Resets from backends in place of an answer to a client's SYN.
+    pub refused: u64,
 }
 
 impl From<&TrafficCount> for Traffic {
     fn from(count: &TrafficCount) -> Self {
-        let &TrafficCount { connections, in_packets, in_bytes, out_packets, out_bytes } = count;
-        Self { connections, in_packets, in_bytes, out_packets, out_bytes }
+        let &TrafficCount { connections, in_packets, in_bytes, out_packets, out_bytes, refused } = count;
+        Self { connections, in_packets, in_bytes, out_packets, out_bytes, refused }
     }
 }
 
@@ -42,6 +44,7 @@ impl TrafficCount {
         self.in_bytes += other.in_bytes;
         self.out_packets += other.out_packets;
         self.out_bytes += other.out_bytes;
+        self.refused += other.refused;
     }
 
     pub(crate) fn subtract(&mut self, other: &Self) {
@@ -50,6 +53,7 @@ impl TrafficCount {
         self.in_bytes -= other.in_bytes;
         self.out_packets -= other.out_packets;
         self.out_bytes -= other.out_bytes;
+        self.refused -= other.refused;
     }
 }
 

@@ -15,13 +15,13 @@ use super::with_lab;
 use super::world::until;
 
 /// Says its name to whoever connects, and keeps the connection.
-struct NamedServer {
+pub struct NamedServer {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl NamedServer {
-    fn start(ns: &NetNs, at: &str, name: u8) -> Self {
+    pub fn start(ns: &NetNs, at: &str, name: u8) -> Self {
         let at: SocketAddr = at.parse().unwrap();
         let listener = ns.run(|| TcpListener::bind(at).unwrap()).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -91,7 +91,7 @@ fn weights_become(lab: &Lab, weights: &[u32]) {
 }
 
 /// Who answers so many new connections, each once.
-fn answering(lab: &Lab, connections: usize) -> String {
+pub fn answering(lab: &Lab, connections: usize) -> String {
     let name = || {
         let mut stream = lab.connect();
         let mut name = [0];

@@ -8,6 +8,7 @@ mod ipvs;
 mod lab;
 mod limits;
 mod next_hops;
+mod outlier;
 mod persistence;
 mod receive;
 mod reuse;

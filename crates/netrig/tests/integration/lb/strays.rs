@@ -1,7 +1,7 @@
 //! A flood of packets of no connection, beside clients with connections.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,19 +27,24 @@ fn checksum(bytes: &[u8]) -> [u8; 2] {
     (!(sum as u16)).to_be_bytes()
 }
 
-/// A TCP acknowledgement that belongs to no connection.
-fn stray(source: u16, destination: u16) -> Vec<u8> {
-    let addresses = [CLIENT.octets(), SERVICE.octets()].concat();
+/// A segment of TCP with these flags and a right checksum, which is the packet's bytes 36 and 37.
+pub fn segment(source: SocketAddrV4, destination: SocketAddrV4, flags: u8) -> Vec<u8> {
+    let addresses = [source.ip().octets(), destination.ip().octets()].concat();
     let mut packet = vec![0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, 6, 0, 0];
     packet.extend(&addresses);
     let sum = checksum(&packet);
     packet[10..12].copy_from_slice(&sum);
-    let mut tcp = [source.to_be_bytes(), destination.to_be_bytes()].concat();
-    tcp.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    let mut tcp = [source.port().to_be_bytes(), destination.port().to_be_bytes()].concat();
+    tcp.extend([0, 0, 0, 1, 0, 0, 0, 1, 0x50, flags, 1, 0, 0, 0, 0, 0]);
     let sum = checksum(&[&addresses[..], &[0, 6, 0, 20], &tcp].concat());
     tcp[16..18].copy_from_slice(&sum);
     packet.extend(tcp);
     packet
+}
+
+/// A TCP acknowledgement that belongs to no connection.
+fn stray(source: u16, destination: u16) -> Vec<u8> {
+    segment(SocketAddrV4::new(CLIENT, source), SocketAddrV4::new(SERVICE, destination), 0x10)
 }
 
 /// Sends them as fast as that goes, from ports below those that sockets are given.

@@ -5,6 +5,7 @@
 mod access;
 mod choice;
 mod client_address;
+mod listing;
 mod local_ports;
 mod packet;
 mod persistence;
@@ -184,6 +185,8 @@ pub struct Model {
     /// Of cookies.
     secret: [u64; 2],
     epoch: u64,
+    /// Resets of backends in place of an answer to a SYN.
+    refused: u64,
     /// The SYN proxy has made another packet of the one at hand.
     changed: bool,
     /// The one at hand had no room for the client's address.
@@ -222,6 +225,7 @@ impl Model {
             own: own.to_vec(),
             secret: [0; 2],
             epoch: 1,
+            refused: 0,
             changed: false,
             left_out: false,
         }
@@ -324,40 +328,6 @@ impl Model {
         self.renew_templates(tick);
         expired.iter().for_each(|connection| self.hold_down(connection));
         self.dead.extend(expired.iter().map(|_| tick));
-    }
-
-    /// Client, service, local address and port, backend and state of every connection, sorted.
-    pub fn connections(&self) -> Vec<(SocketAddr, SocketAddr, Option<SocketAddr>, SocketAddr, State)> {
-        let each = self.connections.iter().map(|connection| {
-            let service = &self.services[connection.service.0].service;
-            let local = connection.local.filter(|_| matches!(service.forward, ForwardingMethod::FullNat { .. }));
-            let backend = self.backends[connection.backend].address;
-            (connection.client, service.address, local, backend, connection.state)
-        });
-        let mut all: Vec<_> = each.collect();
-        all.sort();
-        all
-    }
-
-    /// Client and service of every connection, in their order.
-    pub fn connections_in_order(&self) -> Vec<(SocketAddr, SocketAddr)> {
-        let service = |connection: &Connection| self.services[connection.service.0].service.address;
-        self.connections.iter().map(|connection| (connection.client, service(connection))).collect()
-    }
-
-    /// The tuple of the nth connection's packets from the backend; `None` where they do not pass here.
-    pub fn answer_of(&self, nth: usize) -> Option<(Protocol, SocketAddr, SocketAddr)> {
-        let connection = self.connections.get(nth)?;
-        let tuple = self.outward(connection)?;
-        Some((self.services[connection.service.0].service.protocol, tuple.source, tuple.destination))
-    }
-
-    pub fn len(&self) -> usize {
-        self.connections.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.connections.is_empty()
     }
 
     /// Handles one packet.
@@ -694,6 +664,7 @@ impl Model {
             }
         }
         packet.set_link(frame, route.source, route.destination);
+        self.count_refusal(at, packet.kind, direction);
         Ok(())
     }
 }

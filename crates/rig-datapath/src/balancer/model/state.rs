@@ -3,7 +3,8 @@
 use rig_wire::protocol::{TCP, UDP};
 
 use super::super::shape::State;
-use super::{ACK, Connection, Direction, FIN, RST, SYN};
+use super::packet::Kind;
+use super::{ACK, Connection, Direction, FIN, Model, RST, SYN};
 
 pub(super) fn is_closing(state: State) -> bool {
     matches!(state, State::FinWait | State::CloseWait | State::TimeWait | State::Close)
@@ -21,6 +22,17 @@ impl Connection {
             self.before = was;
             self.refused = direction == Direction::Outward;
         }
+    }
+}
+
+impl Model {
+    /// Counts a packet that was forwarded, where it is a backend's reset in place of an answer to a SYN.
+    pub(super) fn count_refusal(&mut self, at: usize, kind: Kind, direction: Direction) {
+        let (Kind::Flow { tcp_flags }, Direction::Outward) = (kind, direction) else { return };
+        let connection = &self.connections[at];
+        let is_unanswered = connection.state == State::Close && connection.before == State::SynReceived;
+        let is_reset = connection.refused && tcp_flags & (RST | ACK) == RST | ACK;
+        self.refused += u64::from(is_unanswered && is_reset);
     }
 }
 

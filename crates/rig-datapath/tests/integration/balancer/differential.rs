@@ -125,7 +125,7 @@ fn spoil() -> impl Strategy<Value = Corruption> {
 }
 
 fn flags() -> impl Strategy<Value = u8> {
-    prop_oneof![6 => Just(SYN), 6 => Just(ACK), 2 => Just(FIN | ACK), 1 => Just(RST), 1 => Just(SYN | ACK), 1 => any::<u8>()]
+    prop_oneof![6 => Just(SYN), 6 => Just(ACK), 2 => Just(FIN | ACK), 1 => Just(RST), 1 => Just(RST | ACK), 1 => Just(SYN | ACK), 1 => any::<u8>()]
 }
 
 fn payload() -> impl Strategy<Value = u16> {
@@ -621,6 +621,8 @@ fn play(lab: &mut Lab, steps: &[Step]) -> Result<(), TestCaseError> {
     let counted: BTreeMap<Drop, u64> =
         pair.lab.balancer.drops().unwrap().into_iter().filter(|(_, count)| *count > 0).collect();
     prop_assert_eq!(&counted, &pair.drops, "{}", pair.log);
+    let refused: u64 = pair.lab.balancer.cpus().unwrap().iter().map(|cpu| cpu.traffic.refused).sum();
+    prop_assert_eq!(refused, pair.model.refused(), "{}", pair.log);
     Ok(())
 }
 

@@ -279,7 +279,33 @@ fn states_follow_the_packets() {
     assert_eq!((state().as_str(), lab.connections().len()), ("SYN_RECV", 1));
     lab.sent(&tcp(RST | ACK, "10.0.0.10:8080", &local).bytes());
     assert_eq!((state().as_str(), counts()), ("CLOSE", (0, 1)));
+    assert_eq!(lab.balancer.services().unwrap()[0].traffic.refused, 1);
     let traffic = lab.balancer.services().unwrap()[0].traffic;
     assert_eq!((traffic.connections, traffic.in_packets, traffic.out_packets), (2, 5, 3));
     assert_eq!(traffic.in_bytes, 5 * 40);
+}
+
+/// A reset counts against the backend where it answers a SYN, and not where a client has provoked it.
+#[test]
+fn a_refusal_is_what_the_backend_alone_can_send() {
+    let plan = config(&[service("10.0.0.200:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)])]);
+    let Some(lab) = Lab::new(small(), &plan) else { return };
+    let refused = |sent: &[(u8, bool)], port: u16| {
+        let before = lab.balancer.services().unwrap()[0].traffic.refused;
+        let client = format!("10.0.0.60:{port}");
+        let local = see(&lab.sent(&tcp(SYN, &client, "10.0.0.200:80").bytes())).source.to_string();
+        for (flags, inward) in sent {
+            let (from, to) =
+                if *inward { (client.as_str(), "10.0.0.200:80") } else { ("10.0.0.10:8080", local.as_str()) };
+            lab.sent(&tcp(*flags, from, to).bytes());
+        }
+        lab.balancer.services().unwrap()[0].traffic.refused - before
+    };
+    assert_eq!(refused(&[(RST | ACK, false)], 5000), 1);
+    // For an acknowledgment of what was never sent; in the SYN's place, and after it.
+    assert_eq!(refused(&[(RST, false)], 5001), 0);
+    assert_eq!(refused(&[(SYN | ACK, true), (RST, false)], 5002), 0);
+    assert_eq!(refused(&[(SYN | ACK, false), (ACK, true), (RST | ACK, false)], 5003), 0);
+    // The client ends it, before its backend answers.
+    assert_eq!(refused(&[(RST, true), (RST | ACK, false)], 5004), 0);
 }
