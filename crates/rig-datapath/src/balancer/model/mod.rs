@@ -6,6 +6,7 @@ mod access;
 mod choice;
 mod client_address;
 mod local_ports;
+mod once;
 mod packet;
 mod persistence;
 mod refusal;
@@ -14,6 +15,7 @@ mod sources;
 mod state;
 mod syn_proxy;
 mod unmatched;
+mod view;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -133,6 +135,8 @@ struct Connection {
     prefixed: Option<u32>,
     /// Its backend has answered that number.
     answered: bool,
+    /// It is there for one packet.
+    passing: bool,
 }
 
 /// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
@@ -326,40 +330,6 @@ impl Model {
         self.dead.extend(expired.iter().map(|_| tick));
     }
 
-    /// Client, service, local address and port, backend and state of every connection, sorted.
-    pub fn connections(&self) -> Vec<(SocketAddr, SocketAddr, Option<SocketAddr>, SocketAddr, State)> {
-        let each = self.connections.iter().map(|connection| {
-            let service = &self.services[connection.service.0].service;
-            let local = connection.local.filter(|_| matches!(service.forward, ForwardingMethod::FullNat { .. }));
-            let backend = self.backends[connection.backend].address;
-            (connection.client, service.address, local, backend, connection.state)
-        });
-        let mut all: Vec<_> = each.collect();
-        all.sort();
-        all
-    }
-
-    /// Client and service of every connection, in their order.
-    pub fn connections_in_order(&self) -> Vec<(SocketAddr, SocketAddr)> {
-        let service = |connection: &Connection| self.services[connection.service.0].service.address;
-        self.connections.iter().map(|connection| (connection.client, service(connection))).collect()
-    }
-
-    /// The tuple of the nth connection's packets from the backend; `None` where they do not pass here.
-    pub fn answer_of(&self, nth: usize) -> Option<(Protocol, SocketAddr, SocketAddr)> {
-        let connection = self.connections.get(nth)?;
-        let tuple = self.outward(connection)?;
-        Some((self.services[connection.service.0].service.protocol, tuple.source, tuple.destination))
-    }
-
-    pub fn len(&self) -> usize {
-        self.connections.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.connections.is_empty()
-    }
-
     /// Handles one packet.
     pub fn packet(&mut self, frame: &[u8], tick: u32) -> PacketResult {
         let mut out = frame.to_vec();
@@ -428,10 +398,15 @@ impl Model {
                 found = None;
             }
         }
-        let (at, direction) = match found {
+        let (at, direction) = match found.or_else(|| self.entry_back(&packet, tick)) {
             Some(found) => found,
             None => (self.begin(&mut packet, frame, before, tick)?, Direction::Inward),
         };
+        if self.connections[at].passing {
+            let forwarded = self.forward(&mut packet, frame, at, direction, tick);
+            self.connections.remove(at);
+            return forwarded;
+        }
         if packet.ttl > 1 && found.is_some() {
             self.step(&mut packet, frame, (at, direction), tick)?;
         }
@@ -511,6 +486,9 @@ impl Model {
         if proxied {
             return Err(self.answer(packet, frame, tick));
         }
+        if self.services[service.0].service.one_packet {
+            return self.schedule_packet(service, packet, tick);
+        }
         let client = packet.tuple.source;
         let of = |connection: &&Connection| connection.service == service;
         let limit = self.services[service.0].service.limit.map_or(usize::MAX, |limit| limit.get() as usize);
@@ -567,6 +545,7 @@ impl Model {
             opted,
             prefixed,
             answered: false,
+            passing: false,
         };
         match self.services[service.0].service.forward.clone() {
             ForwardingMethod::Route => {}
@@ -650,7 +629,7 @@ impl Model {
         };
         let keep_source = direction == Direction::Inward && service.forward == ForwardingMethod::Nat;
         let (tunnel, local) = (matches!(service.forward, ForwardingMethod::Tunnel { .. }), connection.local);
-        let (client_route, splice) = (connection.client_route, connection.splice);
+        let Connection { client, client_route, splice, passing, .. } = *connection;
         if let Kind::Flow { tcp_flags } = packet.kind {
             let connection = &mut self.connections[at];
             connection.note(packet.tuple.protocol, tcp_flags, direction, direct_return);
@@ -658,6 +637,7 @@ impl Model {
         }
         let route = match direction {
             Direction::Inward => (self.routes)(backend.ip())?,
+            Direction::Outward if passing => (self.routes)(client.ip())?,
             Direction::Outward => client_route.ok_or(Drop::NoRoute)?,
         };
         let is_flow = matches!(packet.kind, Kind::Flow { .. });
