@@ -62,8 +62,11 @@ impl Load {
         (self.lasts + timeout + ROUND, name, timeout)
     }
 
-    /// Records of one service at a time.
+    /// Records of one service at a time: none where each datagram goes by itself.
     fn records(&self, service: &Service, rules: &Rules) -> f64 {
+        if service.one_packet {
+            return 0.0;
+        }
         self.of_each(rules) * self.stay(service, rules).0.as_secs_f64()
     }
 
@@ -164,6 +167,7 @@ impl Load {
         let stays: BTreeSet<String> = rules
             .services
             .iter()
+            .filter(|service| !service.one_packet)
             .map(|service| {
                 let (stay, name, timeout) = self.stay(service, rules);
                 let lasts = if self.lasts.is_zero() { String::new() } else { format!("{} + ", Span(self.lasts)) };
@@ -260,6 +264,7 @@ mod tests {
         };
         assert_eq!(route("tcp 192.0.2.1:80", ""), 1210, "only the client's end is seen: fin_wait");
         assert_eq!(route("udp 192.0.2.1:80", ""), 3010);
+        assert_eq!(route("udp 192.0.2.1:80", "one_packet = true\n"), 0);
         // Two services have half of the rate each.
         let second = "[[service]]\nlisten = \"udp 192.0.2.1:53\"\nforward = \"route\"\nbackend = \"10.0.0.1:53\"";
         let second = second.replace("\"10.0.0.1:53\"", "[\"10.0.0.1:53\"]");

@@ -48,7 +48,7 @@ The options of ipvsadm and of DPVS; docs/IPVSADM.md has all of them:
   -A|-E SERVICE [-s SCHEDULER] [--conn-timeout SECONDS] [--limit CONNECTIONS]
                 [--expire never|removed|quiescent] [--sloppy-tcp on|off]
                 [--reuse reschedule|keep] [-j auto|always|off]  add, change it
-                [-p [SECONDS]] [-M MASK] [--source-limit N] [--new-rate N]
+                [-p [SECONDS]] [-M MASK] [-o] [--source-limit N] [--new-rate N]
   -D SERVICE                                              remove it
   -a|-e SERVICE -r SERVER[:PORT] [-b|-m|-g|-i] [-w WEIGHT] [-x CONNECTIONS]
         [-y CONNECTIONS]  add, change a server; -e also --drain SPAN: see docs

@@ -190,9 +190,10 @@ fn persistence(service: &ServiceEntry) -> String {
     format!(" persistent {seconds}{mask}{group}")
 }
 
-/// As DPVS has them behind the scheduler, and how backends are told of clients' addresses.
+/// As ipvsadm and DPVS have them behind the scheduler, and how backends are told of clients' addresses.
 fn flags(service: &ServiceEntry) -> String {
     let proxies = match (service.syn_proxy.as_str(), service.syn_proxy_answers) {
+        _ if service.one_packet => " ops",
         ("always", _) | ("auto", true) => " synproxy",
         _ => "",
     };

@@ -199,6 +199,9 @@ pub struct ServiceOptions {
     /// What changes; a time of 0 takes it away.
     #[serde(default)]
     pub persistence: ServicePersistence,
+    /// Whether each datagram is scheduled by itself.
+    #[serde(default)]
+    pub one_packet: Option<bool>,
 }
 
 /// Whether new connections of a source go where its last one went.
@@ -463,6 +466,9 @@ pub struct ServiceEntry {
     pub unlimited: u64,
     #[serde(default)]
     pub persistence: ServicePersistence,
+    /// Whether each datagram is scheduled by itself, without a connection (UDP).
+    #[serde(default)]
+    pub one_packet: bool,
     /// False for one that was removed and still has connections.
     pub open: bool,
     /// What it has to be given to be in force, e.g. `a local address`; until then its packets are not balanced.

@@ -93,6 +93,7 @@ fn main() {
         access: AccessLists::default(),
         limits: Limits::default(),
         persistence: None,
+        one_packet: false,
     };
     let services = vec![
         service("10.0.0.200:80", Scheduler::RoundRobin, backends(4)),

@@ -113,6 +113,10 @@ pub enum ConfigError {
     SynProxy { service: SocketAddr },
     #[error("service {service}: backend {backend} has a lower limit without one that is at least as high")]
     LowerLimit { service: SocketAddr, backend: SocketAddr },
+    #[error(
+        "service {service}: backend {backend} is also one of {other}, and both have one_packet with nat: an answer says by its source alone which service it is of"
+    )]
+    SharedOnePacket { service: SocketAddr, other: SocketAddr, backend: SocketAddr },
     #[error("service {service}: {what}")]
     Limits { service: SocketAddr, what: &'static str },
     #[error(

@@ -185,6 +185,10 @@ fn steps(traced: &Traced) -> Vec<String> {
                 steps.push("that would end, and another one begin in its place".into());
             }
         }
+        None if traced.answers_for.is_some() => {
+            let service = traced.answers_for.map(|service| service.to_string()).unwrap_or_default();
+            steps.push(format!("from a backend of service {service}, which schedules each datagram by itself"));
+        }
         None if traced.kind == Kind::Flow => steps.push("of no connection that is known".into()),
         None => {}
     }
@@ -205,7 +209,9 @@ fn steps(traced: &Traced) -> Vec<String> {
         if let Some(local) = begun.local {
             steps.push(format!("which sees it come from {local}, the next local port of CPU {}", traced.cpu));
         }
-        if begun.complete {
+        if begun.complete && begun.one_packet {
+            steps.push("by itself: no connection is kept".into());
+        } else if begun.complete {
             steps.push("a new connection".into());
         }
     }
@@ -264,7 +270,9 @@ mod tests {
                 kept: false,
                 local: None,
                 complete: true,
+                one_packet: false,
             }),
+            answers_for: None,
             state: Some(State::SynReceived),
             verdict: Verdict::Transmit,
             drop: None,

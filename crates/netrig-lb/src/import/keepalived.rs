@@ -10,13 +10,16 @@ use rig_datapath::balancer::{ClientAddress, ExpiryPolicy, MAX_WEIGHT};
 use super::Imported;
 use super::checks::{self, CHECKS, CheckDefaults, number};
 use super::groups;
-use super::lines::{known_scheduler, leave_out_incomplete};
+use super::lines::{ONCE_FULL_NAT, ONCE_LIMIT, ONCE_SCHEDULER, known_scheduler, leave_out_incomplete};
 use super::tree::Block;
 use crate::health::check::{BackendCheck, Beginning, Check, OnFailure};
 use crate::ipvs::Forwarding;
 use crate::ipvsadm::MAX_TIMEOUT;
 use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServicePersistence};
-use crate::settings::{Backend, Completeness, Rules, SCHEDULERS, Service, ServiceText, Settings, SynProxy, protocol};
+use crate::settings::{
+    Backend, Completeness, ONE_PACKET_SCHEDULER, Rules, SCHEDULERS, Service, ServiceText, Settings, SynProxy,
+    counts_connections, protocol, scheduler_name,
+};
 
 /// Services in all.
 const MOST: usize = 65_535;
@@ -222,6 +225,19 @@ fn method(
     }
 }
 
+/// As it can be here, or not at all.
+fn fit_one_packet(service: &mut Service, block: &Block, imported: &mut Imported) {
+    if service.one_packet && service.forward == Some(ForwardingMethod::FullNat) {
+        imported.note(&block.place, format_args!("ops: {ONCE_FULL_NAT}"));
+        service.one_packet = false;
+    }
+    if service.one_packet && counts_connections(service.scheduler) {
+        let name = scheduler_name(service.scheduler);
+        imported.note(&block.place, format_args!("lvs_sched {name}: {ONCE_SCHEDULER}"));
+        service.scheduler = ONE_PACKET_SCHEDULER;
+    }
+}
+
 /// All of a virtual server but its real servers; `None` where it cannot be here.
 fn service(
     block: &Block,
@@ -285,6 +301,7 @@ fn service(
                     imported.note(place, format_args!("proxy_protocol {other}: {instead}"));
                 }
             },
+            "ops" if key.protocol == Protocol::Udp => reading.service.one_packet = true,
             "expire_quiescent_conn" => reading.service.expire = ExpiryPolicy::Quiescent,
             "establish_timeout" => match value.parse::<u32>() {
                 Ok(seconds @ 1..=MAX_TIMEOUT) => {
@@ -307,6 +324,7 @@ fn service(
             other => imported.note(place, format_args!("{other}: has no equal")),
         }
     }
+    fit_one_packet(&mut reading.service, block, imported);
     // A mask alone says nothing.
     if reading.service.persistence.timeout.is_none() {
         reading.service.persistence = ServicePersistence::default();
@@ -409,6 +427,10 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
     if backend.lower_limit.is_some_and(|lower| backend.limit.is_none_or(|limit| lower > limit)) {
         imported.note(&block.place, "lthreshold: is above uthreshold, and left out");
         backend.lower_limit = None;
+    }
+    if reading.service.one_packet && (backend.limit.is_some() || backend.lower_limit.is_some()) {
+        imported.note(&block.place, format_args!("uthreshold, lthreshold: {ONCE_LIMIT}"));
+        (backend.limit, backend.lower_limit) = (None, None);
     }
     backend.check = match first.and_then(|said| checks::read(said, &defaults, imported)) {
         None => BackendCheck::Off,

@@ -1,15 +1,16 @@
 //! Lines of ipvsadm, as `ipvsadm-save` writes them.
 
+use std::collections::HashSet;
+
 use super::{Imported, LineNumber};
 use crate::ipvs::Forwarding;
 use crate::ipvsadm::rules;
 use crate::message::{ForwardingMethod, RuleChange};
 use crate::names::NameResolution;
-use crate::settings::SCHEDULERS;
+use crate::settings::{ONE_PACKET_SCHEDULER, SCHEDULERS, ServiceText, counts_connections, scheduler, scheduler_name};
 
 /// Options of ipvsadm that the balancer does not have: how many words each takes at most, and what to say.
-const OTHERS: [(&str, &[&str], bool, &str); 4] = [
-    ("-o", &["--ops"], false, "no one-packet scheduling"),
+const OTHERS: [(&str, &[&str], bool, &str); 3] = [
     ("--pe", &[], true, "no persistence engines"),
     ("--tun-port", &[], true, "no port of tunnels: they are IP in IP"),
     ("--tun-nocsum", &[], false, "no checksums of tunnels: they are IP in IP"),
@@ -27,6 +28,12 @@ pub(super) fn instead_of(scheduler: &str) -> (&'static str, &'static str) {
         _ => ("wlc", "wlc is the default"),
     }
 }
+
+/// What of a service with one-packet scheduling is another one here.
+pub(super) const ONCE_SCHEDULER: &str = "wrr stands here: with one-packet scheduling there are no connections to count";
+pub(super) const ONCE_FULL_NAT: &str = "one-packet scheduling is left out: full-nat needs a connection to know whom an answer is for; nat, route and tunnel do not";
+pub(super) const ONCE_LIMIT: &str =
+    "left out: with one-packet scheduling there are no connections that a limit could be of";
 
 pub(super) fn read(text: &str, forwarding: &Forwarding, resolution: NameResolution) -> Imported {
     let mut imported = Imported::default();
@@ -49,7 +56,7 @@ pub(super) fn read(text: &str, forwarding: &Forwarding, resolution: NameResoluti
             }
         };
         for edit in said.edits {
-            let edit = forwarded(edit, forwarding);
+            let edit = once(forwarded(edit, forwarding), place, &mut imported);
             if let Err(error) = imported.rules.edit(&edit) {
                 imported.note(place, format_args!("'{}' is left out: {error}", line.trim()));
             }
@@ -61,6 +68,7 @@ pub(super) fn read(text: &str, forwarding: &Forwarding, resolution: NameResoluti
 
 fn leave_out_others(words: &mut Vec<String>, place: LineNumber, imported: &mut Imported) {
     let of_service = words.iter().any(|word| matches!(word.as_str(), "-A" | "-E" | "--add-service" | "--edit-service"));
+    let of_tcp = words.iter().any(|word| word.starts_with("-t") || word.starts_with("--tcp-service"));
     let mut kept = Vec::new();
     let mut left = std::mem::take(words).into_iter().peekable();
     while let Some(word) = left.next() {
@@ -83,6 +91,8 @@ fn leave_out_others(words: &mut Vec<String>, place: LineNumber, imported: &mut I
                     format_args!("{flag}: not there; mh is by the client's address and port, sh by its address"),
                 );
             }
+        } else if of_tcp && matches!(name.as_str(), "-o" | "--ops") {
+            imported.note(place, format_args!("{word}: one-packet scheduling is for UDP"));
         } else if name == "--tun-type" {
             let kind =
                 word.split_once('=').map(|(_, kind)| kind.to_owned()).or_else(|| left.next()).unwrap_or_default();
@@ -127,8 +137,55 @@ fn forwarded(edit: RuleChange, forwarding: &Forwarding) -> RuleChange {
     }
 }
 
+/// One-packet scheduling as it can be here: with another scheduler in place of one that counts connections, and without limits; or not at all.
+fn once(mut edit: RuleChange, place: LineNumber, imported: &mut Imported) -> RuleChange {
+    match &mut edit {
+        RuleChange::AddService { options, .. } if options.one_packet == Some(true) => {
+            // ipvsadm's own default is wlc.
+            let name = options.scheduler.get_or_insert_with(|| "wlc".to_owned());
+            if scheduler(name).is_some_and(counts_connections) {
+                imported.note(place, format_args!("scheduler {name}: {ONCE_SCHEDULER}"));
+                *name = scheduler_name(ONE_PACKET_SCHEDULER).to_owned();
+            }
+        }
+        RuleChange::AddBackend { service, options, .. } => {
+            let service = imported.rules.services.iter_mut().find(|known| known.key == *service);
+            let Some(service) = service.filter(|service| service.one_packet) else { return edit };
+            if options.forward == Some(ForwardingMethod::FullNat) {
+                service.one_packet = false;
+                imported.note(place, format_args!("-o: {ONCE_FULL_NAT}"));
+            } else if options.limit.is_some() || options.lower_limit.is_some() {
+                (options.limit, options.lower_limit) = (None, None);
+                imported.note(place, format_args!("-x, -y: {ONCE_LIMIT}"));
+            }
+        }
+        _ => {}
+    }
+    edit
+}
+
+/// A backend's answers are of one service that has no connections for them.
+fn unshare(imported: &mut Imported) {
+    let mut known = HashSet::new();
+    for service in &mut imported.rules.services {
+        let comes_back = service.one_packet && service.forward == Some(ForwardingMethod::Nat);
+        let backends = || service.backends.iter().map(|backend| backend.address);
+        match comes_back && backends().any(|backend| known.contains(&backend)) {
+            true => {
+                service.one_packet = false;
+                imported.notes.push(format!("{}: {ONCE_SHARED}", ServiceText(service.key)));
+            }
+            false => known.extend(backends().filter(|_| comes_back)),
+        }
+    }
+}
+
+const ONCE_SHARED: &str = "one-packet scheduling is left out: another service has it with nat and one of its backends, \
+     whose answers would be either one's";
+
 /// A file has no services that are not in force.
 pub(super) fn leave_out_incomplete(imported: &mut Imported) {
+    unshare(imported);
     let services = std::mem::take(&mut imported.rules.services);
     for service in services {
         let lacks = match service.lacks() {

@@ -272,3 +272,31 @@ proptest! {
         play(&text);
     }
 }
+
+#[test]
+fn one_packet_scheduling_is_taken_over_as_far_as_it_can_be() {
+    let saved = "\
+-A -u 192.0.2.1:53 -s wlc -o
+-a -u 192.0.2.1:53 -r 10.0.0.1:53 -m -w 1 -x 7
+-A -u 192.0.2.2:53 -s sh --ops
+-a -u 192.0.2.2:53 -r 10.0.0.1:53 -m -w 1
+-A -t 192.0.2.3:53 -s rr -o
+-a -t 192.0.2.3:53 -r 10.0.0.1:53 -g -w 1
+-A -u 192.0.2.4:53 -s mh -o -b mh-port
+-a -u 192.0.2.4:53 -r 10.0.0.4:53 -g -w 1
+";
+    let read = |full| lines::read(saved, &crate::ipvs::stand::forwarding(full), NameResolution::Numbers);
+    insta::assert_snapshot!(read(false).text("saved").unwrap());
+    let full = read(true).rules;
+    let once: Vec<_> = full.services.iter().map(|service| service.one_packet).collect();
+    assert_eq!(once, [false, false, false, true]);
+    let server = "protocol UDP\n ops\n lb_algo wlc\n real_server 10.0.0.1 53 {\n uthreshold 9\n}\n}";
+    let dr = conf(&format!("virtual_server 192.0.2.1 53 {{\n lb_kind DR\n{server}"));
+    let service = &dr.rules.services[0];
+    assert_eq!((service.one_packet, service.scheduler), (true, crate::settings::ONE_PACKET_SCHEDULER));
+    assert!(dr.notes.iter().any(|note| note.contains("uthreshold")), "{:?}", dr.notes);
+    let fnat = conf(&format!("virtual_server 192.0.2.1 53 {{\n lb_kind FNAT\n{server}"));
+    assert!(fnat.notes.iter().any(|note| note.contains("full-nat needs a connection")), "{:?}", fnat.notes);
+    let tcp = conf("virtual_server 192.0.2.1 53 {\n lb_kind DR\n ops\n real_server 10.0.0.1 53 {\n}\n}");
+    assert!(tcp.notes.iter().any(|note| note.contains("ops")) && !tcp.rules.services[0].one_packet, "{:?}", tcp.notes);
+}

@@ -13,7 +13,8 @@ use super::kept::AppliedRules;
 use super::netlink::{ACK, Attributes, DUMP, MULTI, Message, REQUEST};
 use crate::ipvsadm::MAX_TIMEOUT;
 use crate::message::{
-    BackendEntry, BackendOptions, Reply, Request, RuleChange, ServiceEntry, ServiceKey, ServiceOptions, Status,
+    BackendEntry, BackendOptions, Protocol, Reply, Request, RuleChange, ServiceEntry, ServiceKey, ServiceOptions,
+    Status,
 };
 use crate::settings::ServiceText;
 
@@ -193,12 +194,16 @@ impl<B: Balancer> Answers<B> {
             }
             command::NEW_SERVICE | command::SET_SERVICE => {
                 let service = family::service(attributes)?;
-                let family::WantedService { scheduler, persistence } = family::wanted_service(attributes)?;
+                let family::WantedService { scheduler, persistence, is_one_packet } =
+                    family::wanted_service(attributes)?;
                 if scheduler == "mh" && !family::says_port_of_maglev(attributes) {
                     let what = "mh is by the client's address and port, as in IPVS with mh-port";
                     info!("service {}: {what}", ServiceText(service));
                 }
-                let options = ServiceOptions { scheduler: Some(scheduler), persistence, ..ServiceOptions::default() };
+                // Of TCP it is refused where it is asked for.
+                let one_packet = (is_one_packet || service.protocol == Protocol::Udp).then_some(is_one_packet);
+                let options =
+                    ServiceOptions { scheduler: Some(scheduler), persistence, one_packet, ..ServiceOptions::default() };
                 match number {
                     command::NEW_SERVICE => RuleChange::AddService { service, options },
                     _ => RuleChange::EditService { service, options },

@@ -127,6 +127,8 @@ pub(super) struct WantedService {
     pub(super) scheduler: String,
     /// A time of 0 where there is to be none.
     pub(super) persistence: ServicePersistence,
+    /// Each datagram is to be scheduled by itself.
+    pub(super) is_one_packet: bool,
 }
 
 /// A destination as a program adds or changes it.
@@ -213,12 +215,6 @@ pub(super) fn wanted_service(request: Attributes<'_>) -> Result<WantedService, E
         let known = SCHEDULERS.map(|(name, _)| name).join(", ");
         return Err(because(ENOENT, format!("scheduler '{scheduler}': the balancer has {known}")));
     }
-    if flags & ONE_PACKET != 0 {
-        return Err(because(
-            EINVAL,
-            "one-packet scheduling (-o, ops): each datagram of a client goes with its connection here",
-        ));
-    }
     if scheduler == "sh" && flags & HASHES_PORT != 0 {
         return Err(because(EINVAL, "sh-port: sh is by the client's address here; mh is by its address and port"));
     }
@@ -232,7 +228,8 @@ pub(super) fn wanted_service(request: Attributes<'_>) -> Result<WantedService, E
         persistence.timeout = Some(timeout);
         *(if is_ipv6 { &mut persistence.prefix6 } else { &mut persistence.prefix4 }) = Some(prefix);
     }
-    Ok(WantedService { scheduler: scheduler.to_owned(), persistence })
+    let is_one_packet = flags & ONE_PACKET != 0;
+    Ok(WantedService { scheduler: scheduler.to_owned(), persistence, is_one_packet })
 }
 
 /// The bits of a source: of IPv6 that number is said, of IPv4 a mask.
@@ -382,7 +379,8 @@ pub(super) fn service_entry(to: &Message<'_>, flags: u16, entry: &ServiceEntry) 
     // What `mh` does here is what IPVS's does by mh-port.
     let says = HASHED
         | if entry.scheduler == "mh" { HASHES_PORT } else { 0 }
-        | if entry.persistence.timeout.is_some() { PERSISTENT } else { 0 };
+        | if entry.persistence.timeout.is_some() { PERSISTENT } else { 0 }
+        | if entry.one_packet { ONE_PACKET } else { 0 };
     let bits = entry.persistence.prefix(address.is_ipv6());
     let mask = if address.is_ipv6() { bits.into() } else { (u32::MAX << (32 - bits.clamp(1, 32))).to_be() };
     answer.nest(SERVICE, |to| {

@@ -130,7 +130,9 @@ impl AppliedRules {
 
 fn is_another(has: &ServiceEntry, options: &ServiceOptions) -> bool {
     let wanted = has.persistence.changed(&options.persistence);
-    options.scheduler.as_ref().is_some_and(|scheduler| *scheduler != has.scheduler) || wanted != Ok(has.persistence)
+    options.scheduler.as_ref().is_some_and(|scheduler| *scheduler != has.scheduler)
+        || wanted != Ok(has.persistence)
+        || options.one_packet.is_some_and(|once| once != has.one_packet)
 }
 
 fn differs(has: &BackendEntry, options: &BackendOptions) -> bool {

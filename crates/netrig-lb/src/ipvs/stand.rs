@@ -53,6 +53,7 @@ fn entry(service: &Service) -> ServiceEntry {
         limits: ServiceLimits::default(),
         unlimited: 0,
         persistence: service.persistence,
+        one_packet: service.one_packet,
         open: true,
         lacks: None,
         counters: Counters { connections: u64::from(u32::MAX) + 6, in_bytes: 1 << 40, ..Counters::default() },

@@ -135,9 +135,11 @@ fn each_request_ends_as_the_kernel_has_it() {
 #[test]
 fn what_the_balancer_does_not_have_is_refused() {
     let answers = balancer(false);
-    let refused: [(Service, i32); 7] = [
+    let refused: [(Service, i32); 8] = [
         (Service { scheduler: "dh", ..SERVICE }, ENOENT),
+        // Of TCP, and by what counts connections.
         (Service { flags: 4, ..SERVICE }, EINVAL),
+        (Service { flags: 4, protocol: 17, scheduler: "wlc", ..SERVICE }, EINVAL),
         (Service { scheduler: "sh", flags: 0x10, ..SERVICE }, EINVAL),
         (Service { mark: Some(5), ..SERVICE }, EINVAL),
         (Service { port: 0, ..SERVICE }, EINVAL),
@@ -197,6 +199,41 @@ fn persistence_is_taken_and_told_as_the_kernel_has_it() {
     for mask in [[255, 0, 255, 0], [0; 4]] {
         assert_eq!(errno(&answers, command::SET_SERVICE, &[Service { mask, ..kept.clone() }.bytes()]), EINVAL);
     }
+}
+
+/// A service that is set again without it has connections again.
+#[test]
+fn one_packet_scheduling_is_taken_and_told_as_the_kernel_has_it() {
+    let answers = balancer(false);
+    let service = Service { flags: 4, protocol: 17, ..SERVICE };
+    assert_eq!(errno(&answers, command::NEW_SERVICE, &[service.bytes()]), 0);
+    assert_eq!(errno(&answers, command::NEW_DEST, &[service.bytes(), Dest { upper: 9, ..DEST }.bytes()]), EINVAL);
+    assert_eq!(errno(&answers, command::NEW_DEST, &[service.bytes(), Dest { upper: 0, lower: 0, ..DEST }.bytes()]), 0);
+    let told = |answers: &Answers<OfRules>| {
+        let one = answers_to(&request(ID, REQUEST, command::GET_SERVICE, &service.bytes()), answers);
+        let (_, attributes) = messages(&one[0]).next().unwrap().generic().unwrap();
+        let flags: [u8; 8] = attributes.nested(1).unwrap().array(7).unwrap();
+        (flags[0] & 4, rules(answers).services[0].one_packet)
+    };
+    assert_eq!(told(&answers), (4, true));
+    let before = rules(&answers);
+    behind_its_back(&answers, RuleChange::Clear);
+    answers.put_again().unwrap();
+    assert_eq!(rules(&answers), before);
+    let without = Service { flags: 0, ..service.clone() };
+    assert_eq!(errno(&answers, command::SET_SERVICE, &[without.bytes()]), 0);
+    assert_eq!(told(&answers), (0, false));
+    // What another has changed is set again.
+    *answers.balancer().0.lock().unwrap() = before;
+    answers.put_again().unwrap();
+    assert_eq!(told(&answers), (0, false));
+    // With full-nat it cannot be.
+    let full = balancer(true);
+    assert_eq!(errno(&full, command::NEW_SERVICE, &[service.bytes()]), 0);
+    assert_eq!(
+        errno(&full, command::NEW_DEST, &[service.bytes(), Dest { upper: 0, lower: 0, ..DEST }.bytes()]),
+        EINVAL
+    );
 }
 
 #[test]

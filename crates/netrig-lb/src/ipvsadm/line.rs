@@ -117,6 +117,8 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             Persistent,
             Netmask,
             PersistenceGroup,
+            OnePacket,
+            OnePacketSaid,
         ],
         Verb::DeleteService | Verb::Zero => &SERVICE,
         Verb::AddServer => &[
@@ -189,7 +191,7 @@ impl ParsedArguments {
             Verb::EditService => {
                 let options = self.service_options()?;
                 if options == ServiceOptions::default() {
-                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW, -j WHEN, --source-limit CONNECTIONS, --source-rate N, --new-rate N, -p SECONDS or -M MASK"));
+                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW, -j WHEN, --source-limit CONNECTIONS, --source-rate N, --new-rate N, -p SECONDS, -M MASK or --one-packet on|off"));
                 }
                 let service = self.service()?;
                 of_service(service, &options)?;
@@ -331,7 +333,18 @@ impl ParsedArguments {
             syn_proxy,
             limits,
             persistence: self.persistence()?,
+            one_packet: self.one_packet()?,
         })
+    }
+
+    /// ipvsadm's `-o`; and by its name what takes it away as well.
+    fn one_packet(&self) -> Result<Option<bool>, UsageError> {
+        let said = self.one_of(Key::OnePacketSaid, "--one-packet", &["on", "off"])?.map(|said| said == "on");
+        match (self.has(Key::OnePacket), said) {
+            (true, Some(_)) => Err(UsageError::new("-o and --one-packet say the same", "give one of them")),
+            (true, None) => Ok(Some(true)),
+            (false, said) => Ok(said),
+        }
     }
 
     /// ipvsadm's `-p [SECONDS]` and `-M MASK`, the mask of IPv6 being a length.

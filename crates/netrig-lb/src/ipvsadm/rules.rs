@@ -36,6 +36,9 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
     if service.sloppy_tcp {
         lines += " --sloppy-tcp on";
     }
+    if service.one_packet {
+        lines += " -o";
+    }
     if !matches!(service.reuse.as_str(), "" | "reschedule") {
         lines += &format!(" --reuse {}", service.reuse);
     }

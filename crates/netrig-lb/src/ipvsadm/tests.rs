@@ -77,11 +77,22 @@ fn services_are_added_changed_and_removed() {
         ("-A -u 192.0.2.1:53 -j always", "--synproxy does not belong to a UDP service"),
         ("-A -u 192.0.2.1:53 --reuse keep", "--reuse does not belong to a UDP service"),
         ("-E -u 192.0.2.1:53 --reuse reschedule", "--reuse does not belong to a UDP service"),
+        ("-A -t 192.0.2.1:53 -o", "one_packet of a TCP service"),
+        ("-A -u 192.0.2.1:53 -o --one-packet off", "say the same"),
+        ("-D -u 192.0.2.1:53 -o", "does not belong to -D"),
         ("-A -u 192.0.2.1:53 --sloppy-tcp on", "--sloppy-tcp does not belong to a UDP service"),
     ] {
         let error = Line::parse(&line.split(' ').map(str::to_owned).collect::<Vec<_>>()).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
     }
+    let once = |one_packet| ServiceOptions { one_packet, ..scheduled("rr") };
+    for line in
+        ["-A -u 192.0.2.1:53 -s rr -o", "-A -u 192.0.2.1:53 --ops -s rr", "-A -u 192.0.2.1:53 -s rr --one-packet on"]
+    {
+        assert_eq!(edit(line), add(udp("192.0.2.1:53"), once(Some(true))));
+    }
+    let off = RuleChange::EditService { service: udp("192.0.2.1:53"), options: once(Some(false)) };
+    assert_eq!(edit("-E -u 192.0.2.1:53 -s rr --one-packet off"), off);
     assert_eq!(edit("-E -t 192.0.2.1:80 -s sh"), RuleChange::EditService { service, options: scheduled("sh") });
     assert_eq!(edit("-D -t 192.0.2.1:80"), RuleChange::DeleteService { service });
     assert_eq!(edit("-C"), RuleChange::Clear);
@@ -257,7 +268,6 @@ fn what_is_not_there_is_refused_by_name() {
         ("-A -t 1.1.1.1:1 -p --pe sip", "by the client's address"),
         ("-A -t 1.1.1.1:1 -s mh -b mh-port", "address and port"),
         ("-A -t 1.1.1.1:1 -s sh --sched-flags sh-fallback", "address and port"),
-        ("-A -u 1.1.1.1:1 -o", "--set"),
         ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-type gue", "IP in IP"),
         ("-L --daemon", "[sync]"),
         ("--start-daemon master", "[sync]"),

@@ -97,6 +97,9 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
     if old.expire != new.expire {
         said.push(format!("expire is now {}", expire_name(new.expire)));
     }
+    if old.one_packet != new.one_packet {
+        said.push(format!("one_packet is now {}; connections that there are go on", new.one_packet));
+    }
     if old.sloppy_tcp != new.sloppy_tcp {
         said.push(format!("sloppy_tcp is now {}", new.sloppy_tcp));
     }

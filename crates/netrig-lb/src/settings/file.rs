@@ -146,6 +146,7 @@ pub(super) struct ServiceFile {
     pub persistence_prefix4: Option<Spanned<u32>>,
     pub persistence_prefix6: Option<Spanned<u32>>,
     pub persistence_group: Option<Spanned<u32>>,
+    pub one_packet: Option<Spanned<bool>>,
     #[serde(default)]
     pub backend: Vec<Spanned<TextOrTable<BackendFile>>>,
 }

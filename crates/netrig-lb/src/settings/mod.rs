@@ -12,6 +12,7 @@ mod check;
 mod client_address;
 mod file;
 mod limits;
+mod one_packet;
 mod outlier;
 mod persistence;
 mod ranges;
@@ -34,11 +35,12 @@ pub use access::{Access, PrefixChange, PrefixFile, PrefixFileError, PrefixList, 
 pub use changes::changes;
 pub use client_address::{CLIENT_ADDRESSES, client_address, client_address_name};
 pub use limits::{LIMITS, LimitError};
+pub use one_packet::{ONE_PACKET_SCHEDULER, OnePacketMisfit, counts_connections};
 pub use persistence::DEFAULT_PERSISTENCE;
 pub(crate) use ranges::Addresses;
 pub use rules::{
     Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, REUSES, Rules, SCHEDULERS, Service, ServiceText,
-    expire_name, forward_name, protocol, reuse_name, scheduler_name,
+    expire_name, forward_name, protocol, reuse_name, scheduler, scheduler_name,
 };
 pub use syn_proxy::{DPVS, SYN_PROXIES, SynProxy, read_key, read_secret, syn_proxy, syn_proxy_name};
 pub use sync::passes_in_time;

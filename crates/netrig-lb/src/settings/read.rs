@@ -24,6 +24,7 @@ use super::access::{Access, PrefixFile, PrefixList, parse_prefix};
 use super::check::{self, CheckedService};
 use super::client_address::{CLIENT_ADDRESSES, client_address};
 use super::file::{BackendFile, File, ServiceFile, TimeoutsFile, Unhandled};
+use super::one_packet::{ONE_PACKET_SCHEDULER, OnePacketMisfit};
 use super::outlier;
 use super::ranges::{Addresses, Endpoints, RangeTooLarge};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, REUSES, Rules, SCHEDULERS, Service};
@@ -342,6 +343,14 @@ impl Reader<'_> {
             let hint = "remove it: it is about TCP connections, and no `listen` of the service is tcp";
             return Err(self.error(span, format!("'{key}' of a UDP service"), Some(hint)));
         }
+        let one_packet = service.one_packet.as_ref().filter(|said| *said.get_ref());
+        if let Some(said) = &service.one_packet
+            && !listens.is_empty()
+            && listens.iter().flat_map(|(.., keys)| keys).all(is_tcp)
+        {
+            let misfit = OnePacketMisfit::TCP;
+            return Err(self.error(said.span(), misfit.to_string(), Some(misfit.hint)));
+        }
         for is_ipv6 in [false, true] {
             let is_other = |key: &ServiceKey| key.address.is_ipv6() != is_ipv6;
             if !listens.iter().flat_map(|(.., keys)| keys).any(is_other)
@@ -380,9 +389,11 @@ impl Reader<'_> {
                 let syn_proxy_said = syn_proxy.filter(|_| is_tcp(&key));
                 let outlier = outlier.clone().filter(|_| is_tcp(&key));
                 let client_address = if is_tcp(&key) { client_address } else { ClientAddress::Off };
+                let said = one_packet.filter(|_| !is_tcp(&key));
+                let unsaid = said.is_some() && service.scheduler.is_none();
                 let service = Service {
                     key,
-                    scheduler,
+                    scheduler: if unsaid { ONE_PACKET_SCHEDULER } else { scheduler },
                     forward,
                     local,
                     limit,
@@ -397,8 +408,12 @@ impl Reader<'_> {
                     access,
                     limits: limits.of_family(key.address.is_ipv6()),
                     persistence: persistence.of_family(key.address.is_ipv6()),
+                    one_packet: said.is_some(),
                     backends,
                 };
+                if let (Some(said), Some(misfit)) = (said, service.one_packet_misfit()) {
+                    return Err(self.error(said.span(), misfit.to_string(), Some(misfit.hint)));
+                }
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)
                     && !service.backends.is_empty()
                 {
@@ -645,6 +660,8 @@ impl Reader<'_> {
             | E::Backends { service, .. }
             | E::SynProxy { service }
             | E::ClientAddress { service }
+            | E::Limits { service, .. }
+            | E::SharedOnePacket { service, .. }
             | E::Timeout { service, .. } => line(service),
             _ => None,
         };

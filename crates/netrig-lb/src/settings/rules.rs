@@ -12,6 +12,7 @@ use rig_datapath::balancer::{self as datapath, ClientAddress, ExpiryPolicy, Poli
 use super::access::{Access, PrefixChange};
 use super::check;
 use super::limits::LimitError;
+use super::one_packet::{ONE_PACKET_SCHEDULER, OnePacketMisfit};
 use super::outlier;
 use super::syn_proxy::{self, SynProxy};
 use super::timeouts::TimeoutOverrides;
@@ -63,6 +64,8 @@ pub struct Service {
     pub access: Access,
     pub limits: ServiceLimits,
     pub persistence: ServicePersistence,
+    /// Each datagram is scheduled by itself.
+    pub one_packet: bool,
     pub backends: Vec<Backend>,
 }
 
@@ -198,6 +201,7 @@ impl Service {
             access: Access::default(),
             limits: ServiceLimits::default(),
             persistence: ServicePersistence::default(),
+            one_packet: false,
             backends: Vec::new(),
         }
     }
@@ -246,6 +250,7 @@ impl Service {
             access: self.access.in_force(),
             limits: self.limits.in_force(self.key.address.is_ipv6()),
             persistence: self.persistence.in_force(self.key.address.is_ipv6()),
+            one_packet: self.one_packet,
         })
     }
 
@@ -302,6 +307,8 @@ pub enum EditError {
     Forward { service: ServiceKey, backend: SocketAddr, has: ForwardingMethod, wanted: ForwardingMethod },
     #[error(transparent)]
     Limit(#[from] LimitError),
+    #[error(transparent)]
+    OnePacket(#[from] OnePacketMisfit),
     #[error("{0} is in the list '{1}' already")]
     PrefixExists(IpNet, &'static str),
     #[error("{0} is in no list")]
@@ -330,6 +337,7 @@ impl EditError {
             Self::Reuse(_) => "choose one of reschedule, keep",
             Self::SynProxy(_) => "choose one of auto, always, off; DPVS's enable and disable are always and off",
             Self::Limit(error) => error.hint,
+            Self::OnePacket(misfit) => misfit.hint,
             Self::PickedUpClient => "leave out --sloppy-tcp, or remove client_address from the file",
             Self::Unseen(_) => "choose full-nat or nat (-b, -m), or remove outlier from the file",
             Self::OfTcp(_) => "remove it: it is about TCP connections",
@@ -362,6 +370,9 @@ impl Rules {
     /// Connections at which a service gets no more, in a table that has room for `room`. Where nothing is said of it and
     /// there are others, three quarters of the table: a flood of one of them leaves room for the others.
     pub fn limit_of(&self, service: &Service, room: u32) -> Option<NonZeroU32> {
+        if service.one_packet {
+            return None;
+        }
         let quota = if self.services.len() > 1 { room - room / 4 } else { 0 };
         NonZeroU32::new(service.limit.or(self.service_limit).unwrap_or(quota))
     }
@@ -397,10 +408,18 @@ impl Rules {
                 }
                 room_for_one_more("services", self.services.len(), MOST as usize)?;
                 let mut service = Service::new(*key);
+                if options.one_packet == Some(true) {
+                    service.scheduler = ONE_PACKET_SCHEDULER;
+                }
                 service.set(options)?;
                 self.services.push(service);
             }
-            RuleChange::EditService { service, options } => self.service_mut(*service)?.set(options)?,
+            RuleChange::EditService { service, options } => {
+                let service = self.service_mut(*service)?;
+                let mut changed = service.clone();
+                changed.set(options)?;
+                *service = changed;
+            }
             RuleChange::DeleteService { service } => {
                 self.service_mut(*service)?;
                 self.services.retain(|known| known.key != *service);
@@ -464,6 +483,7 @@ impl ServiceOptions {
         ];
         match of_tcp.into_iter().find(|(_, said)| *said) {
             Some((option, _)) if protocol == Protocol::Udp => Err(EditError::OfTcp(option)),
+            _ if protocol == Protocol::Tcp && self.one_packet.is_some() => Err(OnePacketMisfit::TCP.into()),
             _ => Ok(()),
         }
     }
@@ -504,6 +524,10 @@ impl Service {
         if self.sloppy_tcp && self.client_address != ClientAddress::Off {
             return Err(EditError::PickedUpClient);
         }
+        self.one_packet = options.one_packet.unwrap_or(self.one_packet);
+        if let Some(misfit) = self.one_packet_misfit() {
+            return Err(misfit.into());
+        }
         if let Some(seconds) = options.timeout {
             self.timeouts.set_main(protocol(self.key.protocol), Duration::from_secs(seconds.into()));
         }
@@ -524,6 +548,7 @@ impl Service {
         } else {
             self.may_forward(address, options.forward)?
         };
+        self.fits_one_packet(forward, options)?;
         let mut backend = Backend::new(address);
         backend.set(options)?;
         self.unless_unseen(forward)?;
@@ -550,6 +575,7 @@ impl Service {
             _ => self.may_forward(address, options.forward)?,
         };
         self.unless_unseen(forward)?;
+        self.fits_one_packet(forward, options)?;
         let backend = self.backend(address).ok_or(EditError::NoBackend(key, address))?;
         backend.set(options)?;
         self.forward = Some(forward);
@@ -562,6 +588,14 @@ impl Service {
             return Err(EditError::Unseen(forward_name(forward)));
         }
         Ok(())
+    }
+
+    fn fits_one_packet(&self, forward: ForwardingMethod, options: &BackendOptions) -> Result<(), EditError> {
+        match self.one_packet {
+            true if forward == ForwardingMethod::FullNat => Err(OnePacketMisfit::FULL_NAT.into()),
+            true if options.limit.is_some_and(|limit| limit > 0) => Err(OnePacketMisfit::LIMIT.into()),
+            _ => Ok(()),
+        }
     }
 
     fn may_forward(

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rig_datapath::balancer::{ClientAddress, Limits, Policy, PortReuse, PortShare, Rate, UnhandledPolicy};
+use rig_datapath::balancer::{ClientAddress, Limits, Policy, PortReuse, PortShare, Rate, Scheduler, UnhandledPolicy};
 
 use super::*;
 use crate::health::check::{BackendCheck, Check, Destination, Exchange, Probe};
@@ -431,6 +431,10 @@ prop_compose! {
         }
         service.expire = EXPIRES[most as usize % EXPIRES.len()].1;
         if !udp {
+            service.one_packet = shuffled && service.key.protocol == Protocol::Udp;
+            if service.one_packet {
+                (service.forward, service.scheduler, service.limit) = (Some(ForwardingMethod::Nat), Scheduler::Maglev, None);
+            }
             service.sloppy_tcp = shuffled && service.forward != Some(ForwardingMethod::FullNat);
             service.reuse = REUSES[most as usize % REUSES.len()].1;
             if matches!(service.forward, Some(ForwardingMethod::FullNat | ForwardingMethod::Nat)) {
@@ -644,4 +648,43 @@ fn a_speaker_is_at_an_address_or_a_socket() {
     for wrong in ["gobgp = 'gobgpd'", "gobgp = 'unix:gobgpd.sock'", "peers = []"] {
         assert!(bgp(wrong).is_err(), "{wrong}");
     }
+}
+
+#[test]
+fn datagrams_are_scheduled_by_themselves_where_no_connection_is_needed() {
+    let service = |more: &str| format!("[[service]]\nlisten = 'udp 192.0.2.1:53'\nbackend = ['10.0.0.1:53']\n{more}");
+    let once = parse(&service("forward = 'nat'\none_packet = true"));
+    let first = &once.rules.services[0];
+    assert_eq!((first.one_packet, first.scheduler), (true, Scheduler::WeightedRoundRobin));
+    assert!(
+        once.to_toml().contains("scheduler = \"wrr\"\nforward = \"nat\"\none_packet = true\n"),
+        "{}",
+        once.to_toml()
+    );
+    assert_eq!(parse(&service("forward = 'nat'\none_packet = false")).rules.services[0].scheduler, DEFAULT_SCHEDULER);
+    // Of a list of both, the TCP one has connections and what these are counted by.
+    let both = parse(
+        &service("forward = 'route'\none_packet = true")
+            .replace("'udp 192.0.2.1:53'", "['udp 192.0.2.1:53', 'tcp 192.0.2.1:53']"),
+    );
+    let each = both.rules.services.iter().map(|service| (service.key.protocol, service.one_packet, service.scheduler));
+    let tcp = (Protocol::Tcp, false, DEFAULT_SCHEDULER);
+    assert_eq!(each.collect::<Vec<_>>(), [(Protocol::Udp, true, Scheduler::WeightedRoundRobin), tcp]);
+    for (more, said) in [
+        ("forward = 'full-nat'\nlocal = '198.51.100.1'\none_packet = true", "lb.toml:6: one_packet with full-nat"),
+        ("forward = 'nat'\nscheduler = 'wlc'\none_packet = true", "lb.toml:6: one_packet with a scheduler that counts"),
+        ("forward = 'nat'\nlimit = 5\none_packet = true", "lb.toml:6: one_packet with a limit of connections"),
+        ("forward = 'nat'\nsource_limit = 5\none_packet = true", "lb.toml:6: one_packet with a limit of connections"),
+    ] {
+        let refused = refused(&service(more));
+        assert!(refused.contains(said), "{refused}");
+    }
+    let tcp = refused(&service("forward = 'nat'\none_packet = true").replace("udp ", "tcp "));
+    assert!(tcp.contains("lb.toml:5: one_packet of a TCP service"), "{tcp}");
+    let nat = service("forward = 'nat'\none_packet = true\n");
+    let two = refused(&format!("{nat}{}", nat.replace("192.0.2.1", "192.0.2.2")));
+    assert!(two.contains("backend 10.0.0.1:53 is also one of 192.0.2.1:53"), "{two}");
+    let limits =
+        parse(&service("forward = 'nat'\nsource_rate = 5\nnew_rate = 9\npersistence = '60s'\none_packet = true"));
+    limits.rules.config(1000).validate().unwrap();
 }

@@ -134,6 +134,9 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     if service.expire != ExpiryPolicy::Never {
         writeln!(out, "expire = \"{}\"", expire_name(service.expire))?;
     }
+    if service.one_packet {
+        writeln!(out, "one_packet = true")?;
+    }
     if service.sloppy_tcp {
         writeln!(out, "sloppy_tcp = true")?;
     }

@@ -49,6 +49,7 @@ fn config(backends: u8) -> Config {
         access: AccessLists::default(),
         limits: Limits::default(),
         persistence: None,
+        one_packet: false,
     };
     Config { services: vec![service], ..Config::default() }
 }

@@ -61,12 +61,12 @@ static __noinline int makes_way(__u32 slot, __u32 tick, __u32 now)
 	return is_later(tick, TICK(live) + ADOPTION_SLACK) && end_connection(slot, live, now);
 }
 
-/* The hash of the client's packets; 0 when there is no such service. */
+/* The hash of the client's packets; 0 when there is no such service, or it has no connections. */
 static __noinline __u64 adopted_tuple(const struct adoption *a, struct tuple *t)
 {
 	const struct service *s = service_at(a->service);
 
-	if (!s || !s->port)
+	if (!s || !s->port || s->flags & ONE_PACKET)
 		return 0;
 	t->protocol = s->protocol;
 	t->source = a->client;

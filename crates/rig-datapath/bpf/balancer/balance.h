@@ -297,7 +297,16 @@ static always_inline int may_begin(const struct packet *p, __u32 number)
 		return 0;
 	if (p->tcp_flags & TCP_SYN)
 		return !(p->tcp_flags & TCP_ACK);
-	return s && s->sloppy;
+	return s && s->flags & SLOPPY_TCP;
+}
+
+/* What of one that is for no service: the entry that leads back, which is OUTWARD, or what becomes of it. A function of its own as `ask_kernel`. */
+static __noinline __u32 without_service(struct xdp_md *ctx, struct packet *p, int kind, __u32 tick)
+{
+	const struct control *control = settings();
+	__u32 entry = control && control->has_entries_back && kind != OUTER_ERROR ? entry_back(p, tick) : 0;
+
+	return entry ?: leave_unmatched(ctx, p, kind == FLOW ? PASS_NO_SERVICE : PASS_ICMP_UNKNOWN, tick);
 }
 
 /*
@@ -310,12 +319,15 @@ static always_inline int begin(struct xdp_md *ctx, struct packet *p, enum kind k
 	__u64 hash;
 	int made;
 
-	if (kind != FLOW)
-		return leave_unmatched(ctx, p, PASS_ICMP_UNKNOWN, tick);
-	if (!p->opens)
+	if (kind == FLOW && !p->opens)
 		number = service_for(&p->tuple);
-	if (!number)
-		return leave_unmatched(ctx, p, PASS_NO_SERVICE, tick);
+	if (!number) {
+		number = without_service(ctx, p, kind, tick);
+		if (DIRECTION(number) == INWARD)
+			return number;
+		*entry = number;
+		return 0;
+	}
 	if (!p->opens)
 		p->cookie = cookie_for(p, ctx, number);
 	if (!p->cookie && !may_begin(p, number))

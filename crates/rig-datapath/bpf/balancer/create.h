@@ -4,6 +4,7 @@
 #define BALANCER_CREATE_H
 
 #include "local_ports.h"
+#include "once.h"
 #include "persistence.h"
 #include "route.h"
 #include "state.h"
@@ -210,6 +211,8 @@ OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (h
 
 	if (!p || !s)
 		return -DROP_INTERNAL;
+	if (s->flags & ONE_PACKET)
+		return schedule_packet(p, number, tick);
 	if (!count_in_service(s, number))
 		return -DROP_SERVICE_FULL;
 	if (s->persistence)
@@ -329,7 +332,7 @@ static always_inline int create_connection(struct xdp_md *ctx, struct packet *p,
 	int slot = reserve(p, hash, number, before, tick), reason;
 	const struct service *s = service_at(number);
 
-	if (slot < 0)
+	if (slot < 0 || is_passing(slot, s))
 		return slot;
 	if (p->cookie) {
 		reason = begin_splice(p, ctx, slot);

@@ -225,7 +225,7 @@ struct {
 	__type(value, struct template);
 } templates SEC(".maps");
 
-/* Of services in groups, the first of its backends with an address. */
+/* Of services in groups, the first of its backends with an address; backends whose packets come back without a connection (once.h). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -57,6 +57,11 @@ enum forward { FULLNAT = 1, NAT = 2, ROUTE = 3, TUNNEL = 4 };
 
 enum scheduler { ROUND_ROBIN = 1, LEAST = 2, SOURCE_HASH = 3, FLOW_HASH = 4, SHORTEST_DELAY = 5, NEVER_QUEUE = 6 };
 
+/*
+ * Packets from the middle of a TCP connection begin one, as IPVS's sloppy_tcp has it. Each datagram is scheduled by itself (once.h).
+ */
+enum service_flag { SLOPPY_TCP = 1, ONE_PACKET = 2 };
+
 /* Which backend a connection gets whose client uses again the port of one that is over. */
 enum reuse { RESCHEDULE = 0, KEEP = 1 };
 
@@ -176,7 +181,10 @@ struct cookie_keys {
 };
 _Static_assert(sizeof(struct cookie_keys) == 88, "");
 
-/* Slot n is way n % 4 of set n / 4. Set 0 is unused, so that 0 is no slot; the sets of the hash follow, then the overflow. */
+/*
+ * Slot n is way n % 4 of set n / 4. Set 0 is unused, so that 0 is no slot; the sets of the hash follow, then the overflow, and then one set
+ * for each CPU, whose first record is that of a datagram that is scheduled by itself (once.h).
+ */
 struct set {
 	struct connection way[WAYS];
 };
@@ -226,8 +234,8 @@ struct service {
 	__u8 protocol;
 	__u8 forward;
 	__u8 scheduler;
-	/* Whether packets from the middle of a TCP connection begin one, as IPVS's sloppy_tcp has it. */
-	__u8 sloppy;
+	/* Bits of enum service_flag. */
+	__u8 flags;
 	/* For the control plane, which may have been started anew: when connections end with their backend. */
 	__u8 expire;
 	/* enum reuse */
@@ -252,7 +260,11 @@ struct service {
 };
 _Static_assert(sizeof(struct service) == 96, "");
 
-/* A source whose connections stay together, of a service or a group. Or an address of backends, of a service. */
+/*
+ * A source whose connections stay together, of a service or a group. Or an address of backends, of a service; or that of a backend whose
+ * service has no connections for its answers, with the port and BY_SOURCE_PORT in place of the service.
+ */
+#define BY_SOURCE_PORT 0x10000
 struct template_key {
 	struct address source;
 	__u32 service;
@@ -434,8 +446,10 @@ struct control {
 	__u8 redirects_back;
 	/* Packets for its addresses that a CPU leaves to the kernel in a tick, of each reason; 0: no limit. */
 	__u32 strays;
+	/* `members` has backends whose packets come back without a connection. */
+	__u32 has_entries_back;
 };
-_Static_assert(sizeof(struct control) == 12, "");
+_Static_assert(sizeof(struct control) == 16, "");
 
 /* Constants of a loaded program. */
 struct tuning {

@@ -70,7 +70,7 @@ pub enum Adopted {
 /// Why a connection that was told of was not put into the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AdoptionRefusal {
-    /// There is no such service here, or it forwards in another way.
+    /// There is no such service here, or it forwards in another way, or keeps no connections.
     NoService,
     NoBackend,
     /// The local address is none of this balancer's.
@@ -148,7 +148,7 @@ impl BalancerHandle {
     /// Those that begin or end meanwhile may be among them or not.
     pub fn records(&self, mut with: impl FnMut(u32, Option<TableRecord>) -> ControlFlow<()>) -> Result<(), Error> {
         let names = Names::of(self)?;
-        self.tables.connections.each(|set, records: shape::Set| {
+        self.each_set(|set, records| {
             for (way, record) in records.iter().enumerate() {
                 let slot = set * shape::WAYS as u32 + way as u32;
                 with(slot, names.shared(slot, record))?;

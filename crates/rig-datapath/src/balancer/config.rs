@@ -10,6 +10,7 @@ use ipnet::IpNet;
 
 use crate::error::ConfigError;
 
+use super::one_packet;
 use super::shape::{STATES, State, TICK_SHIFT, client_address, forward, scheduler, syn_proxy};
 
 /// Everything that can be changed while the balancer runs.
@@ -120,6 +121,9 @@ pub struct Service {
     pub access: AccessLists,
     pub limits: Limits,
     pub persistence: Option<Persistence>,
+    /// Of UDP: each datagram is scheduled by itself, as IPVS's one-packet scheduling has it, and no connection is known of it; see
+    /// bpf/balancer/once.h.
+    pub one_packet: bool,
 }
 
 /// New connections of a source go to the backend that its last one went to: while there are some to it, and for a time. See
@@ -505,6 +509,9 @@ impl Config {
             }
             service.validate()?;
         }
+        if let Some(shared) = one_packet::shared_backend(self) {
+            return Err(shared);
+        }
         let lists = self.services.iter().map(|service| &service.access).chain([&self.access]);
         if let Some(prefix) = lists.filter_map(AccessLists::flaw).next() {
             return Err(ConfigError::Access { prefix });
@@ -577,10 +584,9 @@ impl Service {
         if self.syn_proxy != SynProxy::Off && (self.protocol != Protocol::Tcp || !translates) {
             return Err(ConfigError::SynProxy { service });
         }
-        if let Some(what) = self.limits.flaw(service.is_ipv6()) {
-            return Err(ConfigError::Limits { service, what });
-        }
-        if let Some(what) = self.persistence.and_then(|persistence| persistence.flaw(service.is_ipv6())) {
+        let kept = || self.persistence.and_then(|persistence| persistence.flaw(service.is_ipv6()));
+        let flaw = self.limits.flaw(service.is_ipv6()).or_else(kept).or_else(|| one_packet::flaw(self));
+        if let Some(what) = flaw {
             return Err(ConfigError::Limits { service, what });
         }
         let full_nat = matches!(self.forward, ForwardingMethod::FullNat { .. });
@@ -626,6 +632,7 @@ mod tests {
             access: AccessLists::default(),
             limits: Limits::default(),
             persistence: None,
+            one_packet: false,
         }
     }
 

@@ -14,6 +14,7 @@ use super::access::AccessTable;
 use super::attach::TransmitMethod;
 use super::config::{AccessLists, Config, ForwardingMethod, Persistence, Policy, Protocol, Service, UnhandledPolicy};
 use super::handle::BalancerHandle;
+use super::one_packet;
 use super::persistence::{self, ForgottenNumbers, Members};
 use super::reason::{Drop, Pass};
 use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry, ServiceRegistry};
@@ -21,7 +22,7 @@ use super::removed::RemovedCounters;
 use super::schedule;
 use super::shape::{
     self, Address, CachedRoute, Control, HoldDown, Load, PORT_SEQUENCES, PathMtu, PortSequence, RateLimit, Refusals,
-    ServiceKey, TICK_SHIFT, TrafficCount, ownership, port_of,
+    ServiceKey, TICK_SHIFT, TrafficCount, ownership, port_of, service_flag,
 };
 use super::unsent::UnsentCounter;
 use super::workers::Spreader;
@@ -126,6 +127,7 @@ impl Balancer {
         self.apply_access(config, false)?;
         self.leave_locals(config);
         self.apply_owned(config)?;
+        self.control.has_entries_back = one_packet::has_entries_back(config).into();
         self.apply_policy(config.policy)
     }
 
@@ -217,7 +219,7 @@ impl Balancer {
             locals: locals.word(),
             timeout: service.timeouts.ticks(),
             limit: service.limit.map_or(0, std::num::NonZero::get),
-            sloppy: service.sloppy_tcp.into(),
+            flags: flags_of(service),
             expire: service.expire.number(),
             reuse: service.reuse.number(),
             syn_proxy: service.syn_proxy.number(),
@@ -525,6 +527,11 @@ impl Balancer {
 
 pub(super) fn identity(service: &Service) -> Identity {
     Identity { protocol: service.protocol, address: service.address, forward: service.forward.number() }
+}
+
+fn flags_of(service: &Service) -> u8 {
+    let sloppy = if service.sloppy_tcp { service_flag::SLOPPY_TCP } else { 0 };
+    sloppy | if service.one_packet { service_flag::ONE_PACKET } else { 0 }
 }
 
 pub(crate) fn key(protocol: Protocol, address: SocketAddr) -> ServiceKey {

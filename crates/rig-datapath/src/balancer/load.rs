@@ -26,7 +26,7 @@ use super::removed::RemovedCounters;
 use super::shape::{
     self, Address, CachedRoute, Control, Load, PORT_BLOCK, SHAPE_VERSION, TrafficCount, Tuning, socket,
 };
-use super::sizes::{BUCKET, Layout, PortShare, Sizes, random};
+use super::sizes::{BUCKET, Layout, PortShare, Sizes, possible_cpus, random};
 use super::stages;
 use super::syn_proxy::random_secret;
 use super::unsent::UnsentCounter;
@@ -417,7 +417,10 @@ impl Balancer {
 /// Elements of the maps that are sized, and the names.
 fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static str, u32)> {
     Some(match name {
-        "connections" => ("connections", Layout::of(tuning.sets, tuning.overflow).sets() as u32),
+        "connections" => {
+            let cpus = possible_cpus().ok()? as u32;
+            ("connections", Layout::of(tuning.sets, tuning.overflow).sets() as u32 + cpus)
+        }
         "buckets" => ("buckets", sizes.buckets()),
         "free_slots" => ("free_slots", tuning.overflow),
         "service_of" => ("service_of", sizes.services),
@@ -445,7 +448,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "unlimited" => ("unlimited", sizes.services + 1),
         "sources" => ("sources", tuning.source_sets),
         "templates" => ("templates", sizes.templates),
-        "members" => ("members", sizes.backends),
+        "members" => ("members", 2 * sizes.backends),
         stages::REPLIES => (stages::REPLIES, sizes.connections),
         _ => return None,
     })

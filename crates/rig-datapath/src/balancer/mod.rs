@@ -23,6 +23,7 @@ mod load;
 pub mod model;
 mod neighbors;
 mod next_hops;
+mod one_packet;
 mod persistence;
 mod reason;
 pub(crate) mod receiver;

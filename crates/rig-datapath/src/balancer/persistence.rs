@@ -9,6 +9,7 @@ use crate::Error;
 use super::config::{Config, Protocol, Service};
 use super::control::{Balancer, identity};
 use super::handle::BalancerHandle;
+use super::one_packet::{by_source, comes_back_by_source};
 use super::shape::{GROUP_BIT, TICK_SHIFT, Template, TemplateKey};
 
 /// Of IPv4 written in IPv6.
@@ -24,7 +25,7 @@ pub(super) fn group_of(service: &Service) -> u32 {
     service.persistence.and_then(|persistence| persistence.group).map_or(0, |group| group.get() | GROUP_BIT)
 }
 
-/// By service and address the first backend of services in groups.
+/// By service and address the first backend of services in groups; by port and address those whose packets come back without a connection.
 pub(super) type Members = BTreeMap<(u32, IpAddr), u32>;
 
 /// Ticks that are left of it at this one; less than 0 when it is over.
@@ -108,15 +109,18 @@ impl BalancerHandle {
 }
 
 impl Balancer {
-    /// Which backends stand for an address in one of the services that share sources. To be in place before that shares them.
+    /// Which backends stand for an address in one of the services that share sources, or which packets without a connection are from. To be
+    /// in place before the service is.
     pub(super) fn add_members(&mut self, number: u32, service: &Service) -> Result<(), Error> {
-        if group_of(service) == 0 {
-            return Ok(());
-        }
+        let (is_shared, comes_back) = (group_of(service) != 0, comes_back_by_source(service));
         let mut wanted = Members::new();
-        for backend in &service.backends {
-            if let Some(known) = self.known.backends.get(&(number, backend.address)) {
+        for backend in service.backends.iter().filter(|_| is_shared || comes_back) {
+            let Some(known) = self.known.backends.get(&(number, backend.address)) else { continue };
+            if is_shared {
                 wanted.entry((number, backend.address.ip())).or_insert(known.number);
+            }
+            if comes_back {
+                wanted.insert(by_source(backend.address), known.number);
             }
         }
         for (of, number) in wanted {
@@ -135,6 +139,8 @@ impl Balancer {
             let Some(number) = self.known.services.get(&identity(service)).map(|known| known.number) else { continue };
             wanted.extend(service.backends.iter().map(|backend| (number, backend.address.ip())));
         }
+        let back = config.services.iter().filter(|service| comes_back_by_source(service));
+        wanted.extend(back.flat_map(|service| &service.backends).map(|backend| by_source(backend.address)));
         let left: Vec<_> = self.members.keys().filter(|of| !wanted.contains(of)).copied().collect();
         for of in left {
             self.handle.tables.members.remove(&key_of(of))?;

@@ -93,6 +93,12 @@ pub(crate) mod scheduler {
     pub(crate) const NEVER_QUEUE: u8 = 6;
 }
 
+/// Bits of `Service::flags`.
+pub(crate) mod service_flag {
+    pub(crate) const SLOPPY_TCP: u8 = 1;
+    pub(crate) const ONE_PACKET: u8 = 2;
+}
+
 /// Bits of `Service::access`, and of lists of IPv6 in the trie.
 pub(crate) mod access {
     pub(crate) const OWN: u8 = 1;
@@ -120,6 +126,9 @@ pub(crate) const SHAPE_VERSION: u32 = 8;
 
 /// In the number of a group of services that share templates.
 pub(crate) const GROUP_BIT: u32 = 0x8000_0000;
+
+/// In the keys of backends by address and port, in place of a service's number.
+pub(crate) const BY_SOURCE_PORT: u32 = 0x10000;
 
 /// In place of a service's number in a sweep.
 pub(crate) const ANY_SERVICE: u32 = u32::MAX;
@@ -196,7 +205,7 @@ plain! {
         protocol: u8,
         forward: u8,
         scheduler: u8,
-        sloppy: u8,
+        flags: u8,
         expire: u8,
         reuse: u8,
         schedule: u64,
@@ -315,13 +324,14 @@ plain! {
         backend: u32,
     }
 
-    pub(crate) struct Control: 12 {
+    pub(crate) struct Control: 16 {
         fixed_tick: u32,
         fragments: u8,
         options: u8,
         keeps_offload: u8,
         redirects_back: u8,
         strays: u32,
+        has_entries_back: u32,
     }
 
     pub(crate) struct Tuning: 128 {

@@ -234,7 +234,7 @@ impl Sizes {
         let backend = size_of::<Backend>() + size_of::<Load>() + size_of::<u32>();
         let backend_per_cpu = size_of::<TrafficCount>() + size_of::<u64>();
         Memory {
-            connections: Layout::of(self.sets(), self.overflow()).sets() * size_of::<Set>() as u64,
+            connections: (Layout::of(self.sets(), self.overflow()).sets() + cpus) * size_of::<Set>() as u64,
             index: u64::from(self.buckets()) * BUCKET as u64,
             free_slots: u64::from(self.overflow()) * 4 + (MAX_COUNTERS * size_of::<ConnectionCount>()) as u64,
             places: u64::from(self.hold_downs()) * size_of::<HoldDown>() as u64
@@ -269,7 +269,7 @@ impl Layout {
         Self { sets, overflow }
     }
 
-    /// Elements of the map: the unused first one, those of the hash, and the overflow.
+    /// Elements of the map, but for those of CPUs behind them: the unused first one, those of the hash, and the overflow.
     pub(crate) fn sets(self) -> u64 {
         1 + u64::from(self.sets) + u64::from(self.overflow) / WAYS as u64
     }
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn eight_million_connections_take_less_than_a_gigabyte() {
         let memory = Sizes { connections: 8_000_000, ..Sizes::default() }.memory(2);
-        assert_eq!(memory.connections, (1 + 3_000_000 + 250_000) * 256);
+        assert_eq!(memory.connections, (1 + 3_000_000 + 250_000 + 2) * 256);
         assert_eq!(memory.index, 1 << 27);
         assert!(memory.total() < 1_000_000_000, "{memory:?}");
     }

@@ -226,6 +226,13 @@ impl BalancerHandle {
         Ok(Drop::ALL.iter().map(|reason| (*reason, sum(*reason))).filter(|(_, count)| *count > 0).collect())
     }
 
+    /// The sets of the table's records, in their order.
+    pub(super) fn each_set(&self, mut with: impl FnMut(u32, shape::Set) -> ControlFlow<()>) -> Result<(), Error> {
+        // Behind them are records of datagrams that are scheduled by themselves.
+        let end = self.slots.end / shape::WAYS as u32;
+        self.tables.connections.each(|set, records| if set < end { with(set, records) } else { ControlFlow::Break(()) })
+    }
+
     /// Gives each connection to `with`. Those that begin or end meanwhile may be among them or not.
     pub fn connections(&self, mut with: impl FnMut(Connection)) -> Result<(), Error> {
         self.connections_while(|connection| {
@@ -237,9 +244,7 @@ impl BalancerHandle {
     /// As [`Self::connections`], until `with` breaks off.
     pub fn connections_while(&self, mut with: impl FnMut(Connection) -> ControlFlow<()>) -> Result<(), Error> {
         let names = Names::of(self)?;
-        self.tables.connections.each(|_, set: shape::Set| {
-            set.iter().filter_map(|connection| names.connection(connection)).try_for_each(&mut with)
-        })
+        self.each_set(|_, set| set.iter().filter_map(|connection| names.connection(connection)).try_for_each(&mut with))
     }
 
     /// Connections that the table holds, and places that have yet to be freed by a sweep: what counts towards

@@ -16,7 +16,7 @@ use super::control::protocol;
 use super::handle::BalancerHandle;
 use super::load::load_object;
 use super::reason::{Drop, Pass};
-use super::shape::{self, PREFIXED, RateLimit, State, TELLS, WAYS, forward, socket};
+use super::shape::{self, PREFIXED, RateLimit, State, TELLS, WAYS, forward, service_flag, socket};
 use super::status::{Connection, Names};
 use super::workers::Spreading;
 
@@ -76,6 +76,8 @@ pub struct NewConnection {
     pub local: Option<SocketAddr>,
     /// Whether it would come to be. Otherwise [`Trace::drop`] says why not.
     pub complete: bool,
+    /// It would be this packet's alone, and nothing is kept of it.
+    pub one_packet: bool,
 }
 
 /// What would happen to a packet.
@@ -90,6 +92,8 @@ pub struct Trace {
     pub worker: Option<u32>,
     pub connection: Option<TracedConnection>,
     pub new_connection: Option<NewConnection>,
+    /// The service whose answer it is, by its source alone: one that schedules each datagram by itself.
+    pub answers_for: Option<SocketAddr>,
     /// The connection's state behind it.
     pub state: Option<State>,
     pub verdict: Verdict,
@@ -187,15 +191,20 @@ impl BalancerHandle {
         };
         let connection = self.known_connection(&names, &notes)?;
         let going_on = (connection.is_some() && notes.reopening == 0) || notes.created != 0;
-        let service = names.services.get(&u32::from(notes.copy.service)).filter(|_| going_on);
+        let of_copy = names.services.get(&u32::from(notes.copy.service));
+        let service = of_copy.filter(|_| going_on);
+        let new_connection = self.new_connection(&names, &notes);
+        let is_passing = new_connection.is_some_and(|new| new.one_packet);
+        let answers = of_copy.filter(|_| notes.entry == 0 && notes.service == 0);
         Ok(Trace {
             kind,
             cpu: notes.cpu,
             hash: notes.hash,
             worker: self.worker(&notes),
             connection,
-            new_connection: self.new_connection(&names, &notes),
-            state: State::of_live(notes.copy.live).filter(|_| going_on),
+            new_connection,
+            answers_for: answers.map(|service| socket(service.address, service.port)),
+            state: State::of_live(notes.copy.live).filter(|_| going_on && !is_passing),
             verdict: outcome.verdict,
             drop,
             pass,
@@ -246,6 +255,7 @@ impl BalancerHandle {
             kept: notes.kept != 0,
             local: names.local(&notes.copy).filter(|_| has_local),
             complete: notes.created != 0,
+            one_packet: service.flags & service_flag::ONE_PACKET != 0,
         })
     }
 

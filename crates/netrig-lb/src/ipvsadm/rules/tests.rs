@@ -61,6 +61,7 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
                     syn_proxy_said: options.syn_proxy,
                     limits: options.limits,
                     persistence: options.persistence,
+                    one_packet: options.one_packet.unwrap_or_default(),
                     ..of(service, scheduler, timeout, ForwardingMethod::Route, Vec::new(), Vec::new())
                 });
             }
@@ -112,6 +113,7 @@ fn of(
         limits: ServiceLimits::default(),
         unlimited: 0,
         persistence: ServicePersistence::default(),
+        one_packet: false,
         open: true,
         lacks: None,
         counters,
@@ -187,6 +189,7 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
                         },
                         _ => ServiceLimits { new_rate: Some(more), new_burst: Some(9), ..ServiceLimits::default() },
                     },
+                    one_packet: port % 2 == 0 && protocol == Protocol::Udp,
                     persistence: match (port % 4, six) {
                         (0, _) => ServicePersistence::default(),
                         (1, false) => ServicePersistence {

@@ -193,11 +193,14 @@ fn ipvsadm_adds_edits_deletes_and_lists() {
         // There is no file of the kernel's with connections.
         assert!(!ipvsadm(lab, "-L -c").status.success());
 
-        done(lab, "-A -u [2001:db8::1]:53 -s sh -p 120 -M 64");
+        refused(lab, "-A -u 10.9.0.9:53 -o", "choose one of rr, wrr, sh, mh");
+        done(lab, "-A -u [2001:db8::1]:53 -s sh -p 120 -M 64 -o");
         done(lab, "-a -u [2001:db8::1]:53 -r [2001:db8::2]:53 -g -w 7");
         let saved = lab.command(&["ipvs", "--", "ipvsadm-save", "-n"]).output().unwrap();
         let saved = text(&saved.stdout);
         assert_eq!(saved.lines().count(), 5, "{saved}");
+        assert!(saved.lines().any(|line| line.starts_with("-A -u") && line.contains(" -o")), "{saved}");
+        assert!(done(lab, "-L -n").contains(" ops"));
         done(lab, "-C");
         assert!(status(lab).services.iter().all(|service| !service.open));
         let file = fs::File::open(lab.write("saved", &saved)).unwrap();

@@ -1,13 +1,14 @@
-//! Persistence: a client's connections go to one backend, by the file, by commands, through a drain and a restart.
+//! Persistence: a client's connections go to one backend, by the file, by commands, through a drain and a restart. And its opposite: each
+//! datagram goes by itself.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::{fs, io};
 
-use netrig_lb::message::Status;
+use netrig_lb::message::{Counters, Status};
 use rig_sys::netlink::Netlink;
 use socket2::{Domain, Socket, Type};
 
-use super::lab::{Lab, SERVICE, TIMEOUT, exchange};
+use super::lab::{Lab, SERVERS, SERVICE, TIMEOUT, exchange};
 use super::{BOTH, with_lab};
 
 const OWN: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 2);
@@ -54,6 +55,48 @@ fn backends_of(lab: &Lab, source: Ipv4Addr, count: usize, held: &mut Vec<TcpStre
         both.filter(|(before, after)| before.1 != after.1).map(|(_, (address, ..))| address).collect()
     };
     grown(shares(lab))
+}
+
+/// A service of UDP in the same world, by NAT: one socket's questions are answered by all backends in turn, and nothing is kept of them.
+fn datagrams_go_by_themselves(lab: &Lab) {
+    const UDP: &str = "10.9.0.1:53";
+    let backends = SERVERS.map(|host| format!("{host}:5353"));
+    let servers = backends.clone().map(|at| lab.server.run(|| UdpSocket::bind(at).unwrap()).unwrap());
+    let client = lab.client.run(|| UdpSocket::bind("10.1.0.2:0").unwrap()).unwrap();
+    servers.iter().chain([&client]).for_each(|socket| socket.set_read_timeout(Some(TIMEOUT)).unwrap());
+    client.connect(UDP).unwrap();
+    lab.netrig(2, &["-A", "-t", UDP, "-o"]);
+    lab.netrig(0, &["-A", "-u", UDP, "-s", "rr", "-o"]);
+    let refused = lab.netrig(2, &["-a", "-u", UDP, "-r", &backends[0], "-b"]).1;
+    assert!(refused.contains("one_packet with full-nat"), "{refused}");
+    for backend in &backends {
+        lab.netrig(0, &["-a", "-u", UDP, "-r", backend, "-m"]);
+    }
+    let at = |status: &Status| status.services.iter().position(|service| service.key.address.port() == 53).unwrap();
+    for nth in 0..6 {
+        client.send(&[nth]).unwrap();
+        let mut buffer = [0; 9];
+        let server = &servers[usize::from(nth) % 2];
+        let (_, from) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!((buffer[0], from), (nth, client.local_addr().unwrap()));
+        server.send_to(&[nth + 100], from).unwrap();
+        // A connected socket hears the service alone.
+        assert_eq!((client.recv(&mut buffer).unwrap(), buffer[0]), (1, nth + 100));
+    }
+    let status = status(lab);
+    let service = &status.services[at(&status)];
+    let Counters { connections, in_packets, out_packets, .. } = service.counters;
+    assert_eq!((service.one_packet, connections, in_packets, out_packets), (true, 6, 6, 6));
+    assert!(!lab.netrig(0, &["-L", "-c", "-n"]).0.contains(UDP));
+    assert!(lab.netrig(0, &["-L", "-n"]).0.contains("10.9.0.1:53 rr ops\n"));
+    assert!(lab.netrig(0, &["-S", "-n"]).0.contains(&format!("-A -u {UDP} -s rr -o\n")));
+    assert!(lab.netrig(0, &["save"]).0.contains("one_packet = true"));
+    assert!(lab.netrig(0, &["status"]).0.contains("each datagram is scheduled by itself"));
+    let traced = lab.netrig(0, &["trace", "udp", "10.1.0.2:1000", UDP]).0;
+    assert!(traced.contains("by itself: no connection is kept"), "{traced}");
+    let traced = lab.netrig(0, &["trace", "--device", "lb1", "udp", &backends[0], "10.1.0.2:1000"]).0;
+    assert!(traced.contains(&format!("from a backend of service {UDP}")), "{traced}");
+    lab.netrig(0, &["-D", "-u", UDP]);
 }
 
 #[test]
@@ -126,6 +169,7 @@ fn a_clients_connections_go_to_one_backend() {
         lab.netrig(0, &["-D", "-t", SECOND]);
         lab.netrig(0, &["-D", "-t", THIRD]);
 
+        datagrams_go_by_themselves(lab);
         lab.netrig(0, &["-E", "-t", SERVICE, "-p", "0"]);
         assert_eq!(backends_of(lab, OWN, 4, &mut held).len(), 2);
         held.iter_mut().for_each(|stream| exchange(stream, 1000).unwrap());

@@ -7,6 +7,7 @@ mod choice;
 mod client_address;
 mod listing;
 mod local_ports;
+mod once;
 mod packet;
 mod persistence;
 mod refusal;
@@ -134,6 +135,8 @@ struct Connection {
     prefixed: Option<u32>,
     /// Its backend has answered that number.
     answered: bool,
+    /// It is there for one packet.
+    passing: bool,
 }
 
 /// What the kernel says of the way to an address: the way, [`Drop::NoNeighbor`] or [`Drop::NoRoute`].
@@ -398,10 +401,15 @@ impl Model {
                 found = None;
             }
         }
-        let (at, direction) = match found {
+        let (at, direction) = match found.or_else(|| self.entry_back(&packet, tick)) {
             Some(found) => found,
             None => (self.begin(&mut packet, frame, before, tick)?, Direction::Inward),
         };
+        if self.connections[at].passing {
+            let forwarded = self.forward(&mut packet, frame, at, direction, tick);
+            self.connections.remove(at);
+            return forwarded;
+        }
         if packet.ttl > 1 && found.is_some() {
             self.step(&mut packet, frame, (at, direction), tick)?;
         }
@@ -481,6 +489,9 @@ impl Model {
         if proxied {
             return Err(self.answer(packet, frame, tick));
         }
+        if self.services[service.0].service.one_packet {
+            return self.schedule_packet(service, packet, tick);
+        }
         let client = packet.tuple.source;
         let of = |connection: &&Connection| connection.service == service;
         let limit = self.services[service.0].service.limit.map_or(usize::MAX, |limit| limit.get() as usize);
@@ -537,6 +548,7 @@ impl Model {
             opted,
             prefixed,
             answered: false,
+            passing: false,
         };
         match self.services[service.0].service.forward.clone() {
             ForwardingMethod::Route => {}
@@ -620,7 +632,7 @@ impl Model {
         };
         let keep_source = direction == Direction::Inward && service.forward == ForwardingMethod::Nat;
         let (tunnel, local) = (matches!(service.forward, ForwardingMethod::Tunnel { .. }), connection.local);
-        let (client_route, splice) = (connection.client_route, connection.splice);
+        let Connection { client, client_route, splice, passing, .. } = *connection;
         if let Kind::Flow { tcp_flags } = packet.kind {
             let connection = &mut self.connections[at];
             connection.note(packet.tuple.protocol, tcp_flags, direction, direct_return);
@@ -628,6 +640,7 @@ impl Model {
         }
         let route = match direction {
             Direction::Inward => (self.routes)(backend.ip())?,
+            Direction::Outward if passing => (self.routes)(client.ip())?,
             Direction::Outward => client_route.ok_or(Drop::NoRoute)?,
         };
         let is_flow = matches!(packet.kind, Kind::Flow { .. });

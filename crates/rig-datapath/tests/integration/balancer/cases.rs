@@ -99,6 +99,7 @@ pub fn config() -> Config {
                     expire: ExpiryPolicy::Never,
                     sloppy_tcp: false,
                     persistence: None,
+                    one_packet: false,
                     reuse: PortReuse::Reschedule,
                     syn_proxy: match (number, protocol) {
                         (PROXIED, Protocol::Tcp) => SynProxy::Always,

@@ -71,6 +71,14 @@ enum Step {
         wrong: u8,
         options: u8,
     },
+    /// From a backend whose service schedules each datagram by itself, or near it; or an ICMP error about what went there.
+    Back {
+        backend: u8,
+        client: u8,
+        payload: u16,
+        about: bool,
+        spoil: Corruption,
+    },
     /// With options, either way.
     Numbers {
         connection: u16,
@@ -134,7 +142,7 @@ fn payload() -> impl Strategy<Value = u16> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        16 => (0_u8..4, 0_u8..12, 0_u8..16, flags(), payload(), spoil()).prop_map(
+        18 => (0_u8..4, 0_u8..12, 0_u8..19, flags(), payload(), spoil()).prop_map(
             |(client, port, service, flags, payload, spoil)| Step::In { client, port, service, flags, payload, spoil }
         ),
         10 => (any::<u16>(), flags(), payload(), spoil())
@@ -148,6 +156,8 @@ fn step() -> impl Strategy<Value = Step> {
         ),
         8 => (any::<u16>(), prop::bool::weighted(0.2), 0_u8..16, any::<u8>())
             .prop_map(|(connection, refuse, wrong, options)| Step::Accept { connection, refuse, wrong, options }),
+        5 => (0_u8..6, 0_u8..4, payload(), any::<bool>(), spoil())
+            .prop_map(|(backend, client, payload, about, spoil)| Step::Back { backend, client, payload, about, spoil }),
         6 => (any::<u16>(), any::<bool>(), any::<u8>(), flags())
             .prop_map(|(connection, outward, options, flags)| Step::Numbers { connection, outward, options, flags }),
         3 => (0_u16..60).prop_map(|ticks| Step::Later { ticks }),
@@ -176,7 +186,7 @@ fn with_limits(mut services: Vec<Service>, other: bool) -> Vec<Service> {
     for (nth, service) in services.iter_mut().enumerate() {
         let nth = nth + usize::from(other);
         service.limits = Limits {
-            source_limit: NonZeroU32::new([0, 1, 2, 3][nth % 4]),
+            source_limit: NonZeroU32::new([0, 1, 2, 3][nth % 4]).filter(|_| !service.one_packet),
             // A tick is 134 ms.
             source_rate: [None, rate(1, 1), rate(2, 3), rate(9, 2)][nth / 2 % 4],
             source_prefix: match service.address.is_ipv6() {
@@ -215,6 +225,10 @@ fn grouped(seconds: u64, prefix: u8, service: Service) -> Service {
     let group = NonZeroU32::new(7);
     let persistence = Some(Persistence { timeout: Duration::from_secs(seconds), prefix, group });
     Service { persistence, ..service }
+}
+
+fn once(service: Service) -> Service {
+    Service { one_packet: true, ..service }
 }
 
 fn tunnel(local: &[&str]) -> ForwardingMethod {
@@ -266,6 +280,24 @@ fn everything() -> Vec<Service> {
         },
         always(proxy_v2(service("[fd00::209]:80", full_nat(&["fd00::101"]), &[backend("[fd00::12]:8080", 1)]))),
         grouped(30, 32, proxy_v2(service("10.0.0.210:80", full_nat(&["10.0.0.105"]), &v4))),
+        once(udp_service(
+            "10.0.0.211:53",
+            ForwardingMethod::Nat,
+            &["10.0.0.10:5353", "10.0.0.11:5353"].map(|at| backend(at, 1)),
+        )),
+        once(persistent(
+            9,
+            31,
+            with(Scheduler::SourceHash, udp_service("10.0.0.212:83", ForwardingMethod::Route, &same)),
+        )),
+        once(with(
+            Scheduler::Maglev,
+            udp_service(
+                "[fd00::211]:83",
+                tunnel(&["fd00::100", "fd00::101"]),
+                &["[fd00::10]:83", "[fd00::12]:83"].map(|at| backend(at, 2)),
+            ),
+        )),
         // A backend in common with the other one, and an address of this machine's.
         service("10.0.0.1:80", ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)]),
     ]
@@ -290,8 +322,11 @@ fn configs() -> Vec<Config> {
     listed[0].access = lists(&["10.0.0.60/32"], &["10.0.0.50/32"]);
     listed[1].access = lists(&[], &["10.0.0.62/32"]);
     listed[2].access = lists(&["fd00::/32"], &["fd00::60/127", "::/0"]);
+    listed[14].one_packet = false;
+    listed[14].backends.rotate_left(1);
+    listed[15].access = lists(&[], &["10.0.0.60/32"]);
     listed[9].access = lists(&["10.0.0.56/29"], &["10.0.0.61/32"]);
-    listed[14].access = lists(&["0.0.0.0/0"], &[]);
+    listed[17].access = lists(&["0.0.0.0/0"], &[]);
     let pass = Policy { fragments: UnhandledPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
     // Two in a tick.
     let few = Policy { strays: NonZeroU32::new(14), ..Policy::default() };
@@ -398,6 +433,32 @@ impl ProgramAndModel<'_> {
                 let about = Frame { sequence: about.sequence + u32::from(quoted % 4), ..about }.packet();
                 let from = if source.is_ipv6() { "fd00::99" } else { "10.0.0.99" };
                 self.packet(&icmp_error(from, &source.ip().to_string(), kind, 4, 1400, &about, quoted.into()))
+            }
+            Step::Back { backend, client: number, payload, about, spoil } => {
+                let hosts = [
+                    "10.0.0.10:5353",
+                    "10.0.0.11:5353",
+                    "10.0.0.10:83",
+                    "10.0.0.11:5354",
+                    "[fd00::10]:83",
+                    "10.0.0.12:5353",
+                ];
+                let source: SocketAddr = hosts[usize::from(backend)].parse().unwrap();
+                let client = SocketAddr::new(client(number, source.is_ipv6()), 5000 + payload % 12);
+                if about {
+                    let about = Frame::new(L4::Udp, client, source).payload(b"quoted").packet();
+                    let from = if source.is_ipv6() { "fd00::99" } else { "10.0.0.99" };
+                    return self.packet(&icmp_error(
+                        from,
+                        &client.ip().to_string(),
+                        3,
+                        4,
+                        1400,
+                        &about,
+                        payload.into(),
+                    ));
+                }
+                self.packet(&bytes(Frame::new(L4::Udp, source, client).payload(&vec![number; payload.into()]), spoil))
             }
             Step::Open { client: number, port, service, options } => {
                 let all = [

@@ -14,6 +14,7 @@ pub(super) mod frames;
 mod handles;
 mod lab;
 mod neighbors;
+mod once;
 mod persistence;
 mod reuse;
 mod short;
@@ -76,6 +77,7 @@ pub fn service(address: &str, forward: ForwardingMethod, backends: &[Backend]) -
         access: AccessLists::default(),
         limits: Limits::default(),
         persistence: None,
+        one_packet: false,
     }
 }
 

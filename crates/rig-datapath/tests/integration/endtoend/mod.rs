@@ -65,6 +65,7 @@ pub fn tcp(address: &str, port: u16, forward: ForwardingMethod, backends: Vec<Ba
         access: AccessLists::default(),
         limits: Limits::default(),
         persistence: None,
+        one_packet: false,
     }
 }
 

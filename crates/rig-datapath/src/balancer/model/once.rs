@@ -1,0 +1,71 @@
+//! Datagrams that are scheduled by themselves.
+
+use std::net::SocketAddr;
+
+use super::super::config::ForwardingMethod;
+use super::super::one_packet;
+use super::super::schedule;
+use super::super::shape::State;
+use super::packet::{Kind, Packet};
+use super::{Connection, Direction, Model, Refusal, ServiceId};
+
+impl Model {
+    fn passing(&self, client: SocketAddr, service: ServiceId, backend: usize, tick: u32) -> Connection {
+        Connection {
+            client,
+            service,
+            backend,
+            local: None,
+            state: State::UdpNormal,
+            before: State::UdpNormal,
+            refused: false,
+            seen: tick,
+            client_route: None,
+            splice: None,
+            counted: false,
+            source: None,
+            tells: false,
+            opted: false,
+            prefixed: None,
+            answered: false,
+            passing: true,
+        }
+    }
+
+    /// A datagram goes to a backend, and is all that there is of its connection.
+    pub(super) fn schedule_packet(&mut self, service: ServiceId, packet: &Packet, tick: u32) -> Result<usize, Refusal> {
+        let client = packet.tuple.source;
+        let backend = match self.persistent_backend(service, client.ip(), tick) {
+            Some(kept) => kept,
+            None => self.schedule(service, client)?,
+        };
+        self.count_at_source(service, client.ip(), tick);
+        let mut connection = self.passing(client, service, backend, tick);
+        if let ForwardingMethod::Tunnel { local } = &self.services[service.0].service.forward {
+            let at = schedule::hash_source(client, true) as usize % local.len();
+            connection.local = Some(SocketAddr::new(local[at], 0));
+        }
+        self.connections.push(connection);
+        self.keep_template(self.connections.len() - 1, tick, true);
+        Ok(self.connections.len() - 1)
+    }
+
+    /// What comes from a backend, or is about its packets, and has no connection.
+    pub(super) fn entry_back(&mut self, packet: &Packet, tick: u32) -> Option<(usize, Direction)> {
+        if matches!(packet.kind, Kind::Flow { .. }) && self.service_of(packet).is_some() {
+            return None;
+        }
+        let (source, client) = (packet.tuple.source, packet.tuple.destination);
+        let (at, _) = self.services.iter().enumerate().find(|(_, known)| {
+            let service = &known.service;
+            known.open
+                && one_packet::comes_back_by_source(service)
+                && service.protocol.number() == packet.tuple.protocol
+                && service.backends.iter().any(|backend| backend.address == source)
+        })?;
+        let backend =
+            self.backends.iter().position(|known| known.service.0 == at && known.address == source && !known.gone)?;
+        self.connections.push(self.passing(client, ServiceId(at), backend, tick));
+        Some((self.connections.len() - 1, Direction::Outward))
+    }
+}
