@@ -17,6 +17,7 @@ mod neighbors;
 mod once;
 mod persistence;
 mod reuse;
+mod services;
 mod short;
 mod sources;
 mod strangers;

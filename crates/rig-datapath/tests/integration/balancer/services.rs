@@ -1,0 +1,185 @@
+//! Configurations for random sequences: services of every kind, and changes of them.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use rig_datapath::balancer::{
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, Persistence, Policy,
+    PortReuse, Rate, Scheduler, Service, SynProxy, UnhandledPolicy,
+};
+
+use super::{backend, config, full_nat, limited, service, udp_service};
+
+fn with(scheduler: Scheduler, service: Service) -> Service {
+    Service { scheduler, ..service }
+}
+
+fn lists(allow: &[&str], deny: &[&str]) -> AccessLists {
+    let set = |prefixes: &[&str]| prefixes.iter().map(|prefix| prefix.parse().unwrap()).collect();
+    AccessLists { allow: set(allow), deny: set(deny) }
+}
+
+fn rate(per_second: u32, burst: u32) -> Option<Rate> {
+    NonZeroU32::new(per_second).zip(NonZeroU32::new(burst)).map(|(per_second, burst)| Rate { per_second, burst })
+}
+
+/// Services with limits of every kind, so low that they are met; other ones, and other sources, with `other`.
+fn with_limits(mut services: Vec<Service>, other: bool) -> Vec<Service> {
+    let by = |other, one, of_other| if other { of_other } else { one };
+    for (nth, service) in services.iter_mut().enumerate() {
+        let nth = nth + usize::from(other);
+        service.limits = Limits {
+            source_limit: NonZeroU32::new([0, 1, 2, 3][nth % 4]).filter(|_| !service.one_packet),
+            // A tick is 134 ms.
+            source_rate: [None, rate(1, 1), rate(2, 3), rate(9, 2)][nth / 2 % 4],
+            source_prefix: match service.address.is_ipv6() {
+                true => by(other, None, Some(127)),
+                false => by(other, None, Some(31)),
+            },
+            new_rate: [None, rate(4, 4), None][nth % 3],
+        };
+    }
+    services
+}
+
+fn always(service: Service) -> Service {
+    Service { syn_proxy: SynProxy::Always, ..service }
+}
+
+fn toa(service: Service) -> Service {
+    Service { client_address: ClientAddress::Toa, ..service }
+}
+
+fn proxy_v2(service: Service) -> Service {
+    Service { client_address: ClientAddress::ProxyV2, ..service }
+}
+
+fn keep(service: Service) -> Service {
+    Service { reuse: PortReuse::Keep, ..service }
+}
+
+fn persistent(seconds: u64, prefix: u8, service: Service) -> Service {
+    let persistence = Some(Persistence { timeout: Duration::from_secs(seconds), prefix, group: None });
+    Service { persistence, ..service }
+}
+
+/// The same in a group.
+fn grouped(seconds: u64, prefix: u8, service: Service) -> Service {
+    let group = NonZeroU32::new(7);
+    let persistence = Some(Persistence { timeout: Duration::from_secs(seconds), prefix, group });
+    Service { persistence, ..service }
+}
+
+fn once(service: Service) -> Service {
+    Service { one_packet: true, ..service }
+}
+
+fn tunnel(local: &[&str]) -> ForwardingMethod {
+    ForwardingMethod::Tunnel { local: local.iter().map(|address| address.parse().unwrap()).collect() }
+}
+
+/// Services of every kind.
+fn everything() -> Vec<Service> {
+    let v4 = ["10.0.0.10:8080", "10.0.0.11:8080", "10.0.0.12:8080"].map(|address| backend(address, 2));
+    let v6 = ["[fd00::10]:8080", "[fd00::11]:8080"].map(|address| backend(address, 1));
+    let same = ["10.0.0.10:83", "10.0.0.11:83"].map(|address| backend(address, 1));
+    let many: Vec<_> = (0..20)
+        .map(|n| Backend { weight: 1 + n % 4, ..limited(&format!("10.0.0.{}:{}", 10 + n % 4, 9000 + n), n % 3) })
+        .collect();
+    vec![
+        grouped(
+            40,
+            32,
+            Service { sloppy_tcp: true, ..service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4) },
+        ),
+        with(Scheduler::Maglev, udp_service("10.0.0.200:53", full_nat(&["10.0.0.100"]), &v4)),
+        toa(with(Scheduler::ShortestExpectedDelay, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6))),
+        keep(with(
+            Scheduler::LeastConnections,
+            service(
+                "10.0.0.201:80",
+                ForwardingMethod::Nat,
+                &[
+                    Backend { lower_limit: NonZeroU32::new(2), ..limited("10.0.0.10:8080", 3) },
+                    limited("10.0.0.13:8080", 2),
+                ],
+            ),
+        )),
+        keep(persistent(
+            5,
+            32,
+            with(Scheduler::WeightedRoundRobin, service("10.0.0.202:83", ForwardingMethod::Route, &same)),
+        )),
+        with(Scheduler::SourceHash, service("10.0.0.203:83", tunnel(&["10.0.0.100", "10.0.0.101"]), &same)),
+        udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[backend("[fd00::12]:83", 1)]),
+        persistent(60, 124, udp_service("[fd00::205]:53", ForwardingMethod::Nat, &v6)),
+        // More backends than are all looked at, of which some are soon at their limits.
+        toa(with(Scheduler::NeverQueue, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many))),
+        always(toa(service("10.0.0.208:80", full_nat(&["10.0.0.104"]), &v4))),
+        always(service("[fd00::208]:80", ForwardingMethod::Nat, &[backend("[fd00::12]:8080", 1)])),
+        Service {
+            syn_proxy: SynProxy::Auto { from: NonZeroU32::new(2).unwrap() },
+            ..keep(service("10.0.0.209:80", full_nat(&["10.0.0.104"]), &v4))
+        },
+        always(proxy_v2(service("[fd00::209]:80", full_nat(&["fd00::101"]), &[backend("[fd00::12]:8080", 1)]))),
+        grouped(30, 32, proxy_v2(service("10.0.0.210:80", full_nat(&["10.0.0.105"]), &v4))),
+        once(udp_service(
+            "10.0.0.211:53",
+            ForwardingMethod::Nat,
+            &["10.0.0.10:5353", "10.0.0.11:5353"].map(|at| backend(at, 1)),
+        )),
+        once(persistent(
+            9,
+            31,
+            with(Scheduler::SourceHash, udp_service("10.0.0.212:83", ForwardingMethod::Route, &same)),
+        )),
+        once(with(
+            Scheduler::Maglev,
+            udp_service(
+                "[fd00::211]:83",
+                tunnel(&["fd00::100", "fd00::101"]),
+                &["[fd00::10]:83", "[fd00::12]:83"].map(|at| backend(at, 2)),
+            ),
+        )),
+        // A backend in common with the other one, and an address of this machine's.
+        service("10.0.0.1:80", ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)]),
+    ]
+}
+
+pub fn configs() -> Vec<Config> {
+    let all = everything();
+    let mut drained = all.clone();
+    drained.iter_mut().for_each(|service| service.backends[0].weight = 0);
+    drained.iter_mut().step_by(2).for_each(|service| service.expire = ExpiryPolicy::Quiescent);
+    let mut fewer = all.clone();
+    fewer.truncate(4);
+    fewer[0].backends.truncate(1);
+    fewer[0].expire = ExpiryPolicy::Removed;
+    fewer[0].reuse = PortReuse::Keep;
+    fewer[1] = persistent(300, 31, fewer[1].clone());
+    (fewer[0].client_address, fewer[0].sloppy_tcp) = (ClientAddress::Toa, false);
+    fewer[2].client_address = ClientAddress::Off;
+    fewer[1].expire = ExpiryPolicy::Quiescent;
+    fewer[3].forward = full_nat(&["10.0.0.102"]);
+    let mut listed = all.clone();
+    listed[0].access = lists(&["10.0.0.60/32"], &["10.0.0.50/32"]);
+    listed[1].access = lists(&[], &["10.0.0.62/32"]);
+    listed[2].access = lists(&["fd00::/32"], &["fd00::60/127", "::/0"]);
+    listed[14].one_packet = false;
+    listed[14].backends.rotate_left(1);
+    listed[15].access = lists(&[], &["10.0.0.60/32"]);
+    listed[9].access = lists(&["10.0.0.56/29"], &["10.0.0.61/32"]);
+    listed[17].access = lists(&["0.0.0.0/0"], &[]);
+    let pass = Policy { fragments: UnhandledPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
+    // Two in a tick.
+    let few = Policy { strays: NonZeroU32::new(14), ..Policy::default() };
+    vec![
+        Config { policy: few, ..config(&all) },
+        config(&drained),
+        Config { policy: pass, ..config(&fewer) },
+        config(&[]),
+        Config { access: lists(&["10.0.0.50/32"], &["10.0.0.60/31", "fd00::61/128"]), ..config(&listed) },
+        config(&with_limits(all, false)),
+        Config { access: lists(&[], &["10.0.0.60/32"]), ..config(&with_limits(listed, true)) },
+    ]
+}
