@@ -199,7 +199,7 @@ fn of_service(text: &mut Exposition, balancer: &str, service: &ServiceEntry) {
         of_backend(text, labels, backend);
         let answers_pass = matches!(service.forward, ForwardingMethod::FullNat | ForwardingMethod::Nat);
         if answers_pass && service.key.protocol == Protocol::Tcp {
-            let help = "Connections that the backend has refused by a reset.";
+            let help = "Connections whose SYN the backend has answered by a reset.";
             text.add("counter", "lb_backend_refused_connections", "", help, &labels, backend.total.refused as f64);
         }
         if service.persistence.timeout.is_some() {

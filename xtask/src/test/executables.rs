@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo test --no-run ── Executable ── its modules ── Piece ──┬── serial: one at a time, beside the others
-//!                                                             ├── waiting: one at a time, in a lane of their own
+//!                                                             ├── waiting: one at a time, in a lane of their own, and in the others when these have nothing else
 //!                                                             ├── beside: as many at a time as there are lanes
 //!                                                             └── alone: at the end, nothing beside
 //! ```
@@ -42,9 +42,10 @@ const SERIAL: [&str; 13] = [
 ];
 /// Modules that wait for timers of the kernel and of protocols, or whose processes spin and yield: they take a fifth of a CPU and less where others
 /// want it (docs/decisions/tests-side-by-side.md).
-const WAITING: [&str; 6] = [
+const WAITING: [&str; 7] = [
     "netrig::integration dperf",
     "netrig::integration lb::ipvs",
+    "netrig::integration lb::outlier",
     "netrig::integration machine::interfaces",
     "netrig::integration machine::vrouter_docker",
     "netrig::integration vrouter",

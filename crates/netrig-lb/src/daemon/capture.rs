@@ -55,6 +55,10 @@ impl Engine {
                 for packets in batches(packets) {
                     let UncapturedPackets { beyond_rate, no_room, no_reader } = missing;
                     let batch = CapturedBatch { packets, beyond_rate, no_room, no_reader };
+                    // A slow reader may take as long for one message as the program waits for this.
+                    if let Err(error) = capture.renew() {
+                        return to.refuse(refusal(error.into()));
+                    }
                     match to.part_within(Reply::Captured(batch), STUCK) {
                         Ok(true) => {}
                         Ok(false) => {

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::health::{from_ms, to_ms};
-use crate::health::board::{Outcome, TargetKey};
-use crate::health::outlier::{Candidate, Ejection, Evidence, History, OutlierRules, OutlierState, Outliers};
-use crate::health::own_connection::OwnConnection;
+use crate::health::board::TargetKey;
+use crate::health::outlier::{Candidate, Ejection, Evidence, History, OutlierRules, OutlierState, Outliers, Spared};
+use crate::health::own_connection::{Answer, OwnConnection};
 use crate::message::{BackendOutlier, ServiceKey};
 use crate::settings::{Rules, Service, ServiceText};
 
@@ -132,13 +132,8 @@ impl OutlierDetection {
             if asked.contains_key(&of) || asked.len() >= MOST_ASKED {
                 continue;
             }
-            if !outliers.may_eject(rules, candidates, backend) {
-                outliers.dismiss(backend, |tally| &mut tally.spared);
-                if told.insert(of, "spared") != Some("spared") {
-                    warn!(
-                        "{shown}: backend {backend}: {evidence}; it stays, as no other backend answers, or too many are out"
-                    );
-                }
+            if let Err(why) = outliers.may_eject(rules, candidates, backend) {
+                spare(outliers, told, of, evidence, why);
                 continue;
             }
             let source = service.check.as_ref().and_then(|check| check.source);
@@ -146,22 +141,22 @@ impl OutlierDetection {
                 Ok(connection) => {
                     asked.insert(of, (connection, evidence));
                 }
-                Err(outcome) => has_changed |= conclude(outliers, told, (of, rules), evidence, outcome, clock),
+                Err(answer) => has_changed |= conclude(outliers, told, (of, rules), evidence, answer, (now, clock)),
             }
         }
         let own: Vec<TargetKey> = asked.keys().filter(|(service, _)| *service == key).copied().collect();
         for of in own {
             let Some((connection, evidence)) = asked.get_mut(&of) else { continue };
-            let Some(outcome) = connection.outcome(now) else { continue };
+            let Some(answer) = connection.answer(now) else { continue };
             let evidence = *evidence;
             asked.remove(&of);
             // Others may have been taken out meanwhile, by their checks too.
             let is_candidate = candidates.iter().any(|candidate| candidate.address == of.1 && candidate.is_up);
-            if !is_candidate || !outliers.may_eject(rules, candidates, of.1) {
-                outliers.dismiss(of.1, |tally| &mut tally.spared);
-                continue;
+            match outliers.may_eject(rules, candidates, of.1) {
+                _ if !is_candidate => outliers.dismiss(of.1, |tally| &mut tally.spared),
+                Err(why) if answer != Answer::Accepted => spare(outliers, told, of, evidence, why),
+                _ => has_changed |= conclude(outliers, told, (of, rules), evidence, answer, (now, clock)),
             }
-            has_changed |= conclude(outliers, told, (of, rules), evidence, outcome, clock);
         }
         has_changed
     }
@@ -185,32 +180,55 @@ impl OutlierDetection {
     }
 }
 
+/// A suspect stays.
+fn spare(
+    outliers: &mut Outliers,
+    told: &mut HashMap<TargetKey, &'static str>,
+    of: TargetKey,
+    evidence: Evidence,
+    why: Spared,
+) {
+    outliers.dismiss(of.1, |tally| &mut tally.spared);
+    let why = why.text();
+    if told.insert(of, why) != Some(why) {
+        warn!("{}: backend {}: {evidence}; it stays, as {why}", ServiceText(of.0), of.1);
+    }
+}
+
 /// What follows from what the balancer's own connection has come to; whether the backend is out for it.
 fn conclude(
     outliers: &mut Outliers,
     told: &mut HashMap<TargetKey, &'static str>,
     (of, rules): (TargetKey, &OutlierRules),
     evidence: Evidence,
-    outcome: Outcome,
-    clock: SystemTime,
+    answer: Answer,
+    (now, clock): (Instant, SystemTime),
 ) -> bool {
     let (shown, backend) = (ServiceText(of.0), of.1);
-    match outcome {
-        Outcome::Bad(why) => {
+    match (answer, evidence) {
+        (Answer::Refused(why), _) | (Answer::NoAnswer(why), Evidence::Silent(_)) => {
             let reason = format!("{evidence}, and the balancer's own: {why}");
             let time = outliers.eject(rules, backend, reason.clone(), clock);
             told.remove(&of);
             warn!("{shown}: backend {backend} gets no new connections for {}: {reason}", Span(time));
             true
         }
-        Outcome::Good => {
+        // Refusals can be provoked at a server whose accept queue is full, which answers nobody.
+        (Answer::NoAnswer(_), Evidence::Refused(_)) => {
+            spare(outliers, told, of, evidence, Spared::NotRefused);
+            false
+        }
+        (Answer::Accepted, _) => {
+            outliers.note_answer(backend, now);
             outliers.dismiss(backend, |tally| &mut tally.answered);
             if told.insert(of, "answered") != Some("answered") {
-                info!("{shown}: backend {backend}: {evidence}; it stays, as it has answered the balancer's own");
+                info!(
+                    "{shown}: backend {backend}: {evidence}; it stays, as it has answered the balancer's own connection"
+                );
             }
             false
         }
-        Outcome::Unable(why) => {
+        (Answer::Unable(why), _) => {
             outliers.dismiss(backend, |tally| &mut tally.unable);
             if told.insert(of, "unable") != Some("unable") {
                 warn!("{shown}: backend {backend}: {evidence}; it stays, as it could not be asked: {why}");

@@ -20,6 +20,9 @@ pub const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
 /// the first time: it takes one of them, and a little more, to be found out again.
 const FORGETS_AFTER: u32 = 3;
 
+/// By how much the wall clock may be set back without an end of ejections: as time synchronisation does.
+const CLOCK_STEP: Duration = Duration::from_secs(10);
+
 /// The outlier detection of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutlierRules {
@@ -107,8 +110,28 @@ pub struct Tally {
     pub answered: u64,
     /// It could not be made, for a reason of this machine.
     pub unable: u64,
-    /// So many others were out already, or no other backend answered its clients.
+    /// Too many others were out already, no other backend answered its clients, or the balancer's own connection failed in another way.
     pub spared: u64,
+}
+
+/// Why a suspect stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Spared {
+    /// The share that may be out is.
+    Share,
+    NoOtherAnswers,
+    /// Clients were refused, and the balancer's own connection has had no answer: that is what a full accept queue looks like.
+    NotRefused,
+}
+
+impl Spared {
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Share => "as many backends as `most` allows are out",
+            Self::NoOtherAnswers => "no other backend answers its clients",
+            Self::NotRefused => "the balancer's own connection had no answer, which is no refusal",
+        }
+    }
 }
 
 /// What outlives the control plane.
@@ -124,6 +147,8 @@ pub struct History {
 #[derive(Debug, Clone, Default)]
 pub struct OutlierState {
     samples: VecDeque<(Instant, BackendCounts)>,
+    /// When it last answered a client, or the balancer's own connection.
+    answered: Option<Instant>,
     pub history: History,
     pub tally: Tally,
 }
@@ -148,6 +173,10 @@ impl OutlierState {
         if self.samples.back().is_some_and(|(_, before)| counts.since(before).is_none()) {
             self.samples.clear();
         }
+        let more = self.samples.back().and_then(|(_, before)| counts.since(before));
+        if more.is_some_and(|more| more.out_packets > more.refused) {
+            self.answered = Some(now);
+        }
         self.samples.push_back((now, counts));
         // The oldest is as old as the interval, or a little older.
         while self.samples.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) >= interval) {
@@ -162,15 +191,21 @@ impl OutlierState {
         self.samples.iter().rev().find(old)?.1.since(&first)
     }
 
-    fn has_answered(&self) -> bool {
-        self.up_to(Duration::ZERO).is_some_and(|sum| sum.out_packets > sum.refused)
+    /// Whether it has answered within `interval`, whatever speaks against it: that may be forged.
+    fn has_answered(&self, interval: Duration) -> bool {
+        let now = self.samples.back().map(|(now, _)| *now);
+        let since = now.zip(self.answered).map(|(now, answered)| now.saturating_duration_since(answered));
+        since.is_some_and(|since| since <= interval)
     }
 
-    fn evidence(&self, failures: u32) -> Option<Evidence> {
+    fn evidence(&self, rules: &OutlierRules) -> Option<Evidence> {
+        let failures = rules.failures;
         let now = self.up_to(Duration::ZERO)?;
         if now.refused >= failures.into() {
             return Some(Evidence::Refused(now.refused));
         }
+        // Of a whole interval.
+        self.up_to(rules.interval)?;
         let begun = self.up_to(ANSWERED_WITHIN)?.connections;
         (now.out_packets == 0 && begun >= failures.into()).then_some(Evidence::Silent(begun))
     }
@@ -226,7 +261,7 @@ impl Outliers {
         let others_left = candidates.iter().any(|other| other.is_up && !self.is_ejected(other.address));
         let mut returned = Vec::new();
         for (address, state) in &mut self.backends {
-            let is_over = |ejection: &Ejection| now >= ejection.until || now < ejection.since;
+            let is_over = |ejection: &Ejection| now >= ejection.until || now + CLOCK_STEP < ejection.since;
             if state.history.ejection.as_ref().is_some_and(|ejection| !others_left || is_over(ejection)) {
                 state.history.ejection = None;
                 state.history.returned = Some(now);
@@ -241,20 +276,30 @@ impl Outliers {
     pub fn suspects(&self, rules: &OutlierRules, candidates: &[Candidate]) -> Vec<(SocketAddr, Evidence)> {
         let up = candidates.iter().filter(|candidate| candidate.is_up && !self.is_ejected(candidate.address));
         let suspects =
-            up.filter_map(|candidate| Some((candidate.address, self.of(candidate.address)?.evidence(rules.failures)?)));
+            up.filter_map(|candidate| Some((candidate.address, self.of(candidate.address)?.evidence(rules)?)));
         suspects.collect()
     }
 
     /// Whether one more may be out: there is a share for it, and another backend answers its clients, from which this one differs.
-    pub fn may_eject(&self, rules: &OutlierRules, candidates: &[Candidate], backend: SocketAddr) -> bool {
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_eject(&self, rules: &OutlierRules, candidates: &[Candidate], backend: SocketAddr) -> Result<(), Spared> {
         let out = candidates.iter().filter(|candidate| self.is_ejected(candidate.address)).count() as u64;
-        let has_share = (out + 1) * 100 <= candidates.len() as u64 * u64::from(rules.most);
-        let answers = |other: &Candidate| {
-            let state = self.of(other.address);
-            let answers = |state: &OutlierState| state.has_answered() && state.evidence(rules.failures).is_none();
-            other.address != backend && other.is_up && state.is_some_and(|state| !state.is_ejected() && answers(state))
-        };
-        has_share && candidates.iter().any(answers)
+        if (out + 1) * 100 > candidates.len() as u64 * u64::from(rules.most) {
+            return Err(Spared::Share);
+        }
+        let answers = |state: &OutlierState| !state.is_ejected() && state.has_answered(rules.interval);
+        let mut others = candidates.iter().filter(|other| other.address != backend && other.is_up);
+        match others.any(|other| self.of(other.address).is_some_and(answers)) {
+            true => Ok(()),
+            false => Err(Spared::NoOtherAnswers),
+        }
+    }
+
+    /// The balancer's own connection was answered.
+    pub fn note_answer(&mut self, backend: SocketAddr, now: Instant) {
+        self.backends.entry(backend).or_default().answered = Some(now);
     }
 
     /// What has become of a suspicion that has not led to an ejection; what led to it speaks against the backend no more.
@@ -266,7 +311,7 @@ impl Outliers {
 
     /// Takes a backend out; for how long. One that was in use for a while is out for less than the last time.
     pub fn eject(&mut self, rules: &OutlierRules, backend: SocketAddr, reason: String, now: SystemTime) -> Duration {
-        let OutlierState { samples, history, tally } = self.backends.entry(backend).or_default();
+        let OutlierState { samples, history, tally, .. } = self.backends.entry(backend).or_default();
         let in_use = history.returned.and_then(|returned| now.duration_since(returned).ok()).unwrap_or_default();
         let unit = rules.eject.max(FORGETS_AFTER * rules.interval);
         let forgotten = u32::try_from(in_use.as_millis() / unit.as_millis().max(1)).unwrap_or(u32::MAX);

@@ -25,9 +25,15 @@ static always_inline void count(const struct connection *c, const struct packet 
 	} else {
 		t->out_packets++;
 		t->out_bytes += bytes;
-		if (p->tcp_flags & TCP_RST && is_refusal(p, c->live))
-			t->refused++;
 	}
+}
+
+static always_inline void count_refused_connection(__u32 backend)
+{
+	struct traffic_count *t = bpf_map_lookup_elem(&traffic, &backend);
+
+	if (t)
+		t->refused++;
 }
 
 /* Makes the connection's state that behind this packet; 0 where another CPU changes it at the same moment. */
@@ -46,8 +52,11 @@ static always_inline int try_state(struct connection *c, const struct service *s
 		add_load(c->backend, 0, -1);
 	else if (old != ESTABLISHED && new == ESTABLISHED)
 		add_load(c->backend, 0, 1);
-	if (old != new && is_waiting(live) != is_waiting(next))
+	if (old != new && is_waiting(live) != is_waiting(next)) {
 		count_unanswered(c, is_waiting(live) ? -1 : 1);
+		if (is_refusal(p, next))
+			count_refused_connection(c->backend);
+	}
 	return 1;
 }
 
@@ -173,6 +182,9 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 
 	/* The route out first: a packet that cannot leave is not written to. */
 	reason = find_route(ctx, c, direction, p->ipv6, tick, &route);
+	/* What backends answer to this machine's own questions, as checks ask, has no route. */
+	if (reason == DROP_NO_ROUTE && direction == OUTWARD && is_passing(SLOT(entry), s))
+		return leave_unmatched(ctx, p, kind == FLOW ? PASS_NO_SERVICE : PASS_ICMP_UNKNOWN, tick);
 	if (reason)
 		return drop(reason);
 	if (direction == INWARD && s->forward == TUNNEL) {
@@ -304,8 +316,10 @@ static always_inline int may_begin(const struct packet *p, __u32 number)
 static __noinline __u32 without_service(struct xdp_md *ctx, struct packet *p, int kind, __u32 tick)
 {
 	const struct control *control = settings();
-	__u32 entry = control && control->has_entries_back && kind != OUTER_ERROR ? entry_back(p, tick) : 0;
+	__u32 entry = 0;
 
+	if (control && control->has_entries_back && (kind == FLOW || (kind == ERROR && is_to_sender(ctx, p))))
+		entry = entry_back(p, tick);
 	return entry ?: leave_unmatched(ctx, p, kind == FLOW ? PASS_NO_SERVICE : PASS_ICMP_UNKNOWN, tick);
 }
 

@@ -71,8 +71,8 @@ OF_PACKET(int, end_with, (struct xdp_md *ctx, int verdict), (ctx, verdict))
 	head.reason = reason;
 	head.verdict = verdict;
 	failed = copy_out(ctx, &head);
-	/* The reader has a buffer for each CPU that was there when it began. */
-	if (failed == -ENOENT)
+	/* The reader has a buffer for each CPU that was there when it began; that of one that has been away since takes nothing. */
+	if (failed == -ENOENT || failed == -EOPNOTSUPP)
 		u->no_reader++;
 	else if (failed)
 		u->no_room++;

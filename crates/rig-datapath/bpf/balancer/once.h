@@ -131,6 +131,29 @@ OF_PACKET(int, schedule_packet, (__u32 number, __u32 tick), (number, tick))
 	return slot;
 }
 
+/* Whether an ICMP error is to the sender of the packet that it quotes. */
+static always_inline int is_to_sender(struct xdp_md *ctx, const struct packet *p)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	__u32 l3 = p->l3 & L3_MASK;
+	struct address to;
+
+	if (p->ipv6) {
+		struct ipv6hdr *ip = data + l3;
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		set_v6(&to, &ip->daddr);
+	} else {
+		struct iphdr *ip = data + l3;
+
+		if ((void *)(ip + 1) > end)
+			return 0;
+		set_v4(&to, ip->daddr);
+	}
+	return to.hi == p->tuple.destination.hi && to.lo == p->tuple.destination.lo;
+}
+
 /* The entry of a packet, or of an ICMP error about one, from a backend whose service has no connection for it; 0 where there is no such one. */
 OF_PACKET(__u32, entry_back, (__u32 tick), (tick))
 {
@@ -149,7 +172,7 @@ OF_PACKET(__u32, entry_back, (__u32 tick), (tick))
 	number = bpf_map_lookup_elem(&members, &key);
 	b = number ? backend_at(*number) : 0;
 	s = b ? service_at(b->service) : 0;
-	if (!s || s->forward != NAT)
+	if (!s || s->forward != NAT || !(s->flags & ONE_PACKET))
 		return 0;
 	begin_passing(c, &p->tuple.destination, p->tuple.destination_port, b->service, *number, tick);
 	if (!translation_of(c, s, b, OUTWARD, &t))

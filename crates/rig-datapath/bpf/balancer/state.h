@@ -65,7 +65,7 @@ static always_inline __u64 next_state(__u64 live, const struct packet *p, enum d
 
 /*
  * Whether this packet of the backend, which has led to `live`, says that nobody listens there: a reset for a SYN has an acknowledgment, one
- * for what else a client sends has none (RFC 9293, 3.10.7.1), so that no client can have it sent.
+ * for an acknowledgment has none (RFC 9293, 3.10.7.1). A second SYN with another number is refused like this by a server that listens, too.
  */
 static always_inline int is_refusal(const struct packet *p, __u64 live)
 {

@@ -24,7 +24,7 @@ pub const MOST_SNAPPED: u32 = 9216;
 const ROOM: usize = 256 << 10;
 /// Of most machines, bytes.
 const SMALL_PAGE: usize = 4 << 10;
-/// Who has not called [`Capture::wait`] for this long reads no more: the program captures nothing until the next call.
+/// Who has called neither [`Capture::wait`] nor [`Capture::renew`] for this long reads no more: the program captures nothing until the next call.
 pub const LEASE: Duration = Duration::from_secs(8);
 /// How long before the lease would end it is put off.
 const RENEWAL: Duration = Duration::from_secs(7);
@@ -279,7 +279,10 @@ impl Capture {
     }
 
     /// Has the program go on for a while.
-    fn renew(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn renew(&self) -> Result<(), Error> {
         // The clock that programs read (bpf_ktime_get_ns).
         let now = Duration::from_nanos(rig_sys::clock::monotonic_ns());
         let mut until = self.until.lock().unwrap_or_else(PoisonError::into_inner);

@@ -107,6 +107,9 @@ impl Balancer {
         }
         // Before a service looks into them, which a new one does from its first packet on.
         self.apply_access(config, true)?;
+        let has_entries_back = u32::from(one_packet::has_entries_back(config));
+        self.control.has_entries_back |= has_entries_back;
+        self.handle.tables.controls.set(&0_u32, &self.control)?;
         // What is there first, so that at no moment a new connection finds less than before or after.
         let mut drained = Vec::new();
         for service in &config.services {
@@ -127,7 +130,7 @@ impl Balancer {
         self.apply_access(config, false)?;
         self.leave_locals(config);
         self.apply_owned(config)?;
-        self.control.has_entries_back = one_packet::has_entries_back(config).into();
+        self.control.has_entries_back = has_entries_back;
         self.apply_policy(config.policy)
     }
 

@@ -54,7 +54,7 @@ impl Service {
     }
 
     fn may_eject(&self, number: usize) -> bool {
-        self.outliers.may_eject(&self.rules, &self.candidates, address(number))
+        self.outliers.may_eject(&self.rules, &self.candidates, address(number)).is_ok()
     }
 
     fn eject(&mut self, number: usize, at: u64) -> u64 {
@@ -83,14 +83,19 @@ fn refusals_within_the_interval_are_evidence() {
 }
 
 #[test]
-fn silence_is_evidence_once_an_answer_would_be_there() {
+fn silence_of_an_interval_is_evidence_once_an_answer_would_be_there() {
     let mut service = Service::new(2);
+    (0..7).for_each(|_| service.pass(&[WELL, (0, 0, 0)]));
     service.pass(&[WELL, (5, 0, 0)]);
     service.pass(&[WELL, (9, 0, 0)]);
     service.pass(&[WELL, (9, 0, 0)]);
     assert_eq!(service.suspects(), [], "after two seconds");
     service.pass(&[WELL, (0, 0, 0)]);
     assert_eq!(service.suspects(), [(1, Evidence::Silent(5))]);
+    // Of one that is looked at for less than the interval nothing is known.
+    let mut service2 = Service::new(2);
+    (0..9).for_each(|_| service2.pass(&[WELL, (9, 0, 0)]));
+    assert_eq!(service2.suspects(), []);
     // One packet of any connection.
     service.pass(&[WELL, (0, 1, 0)]);
     assert_eq!(service.suspects(), []);
@@ -113,7 +118,7 @@ fn a_flood_that_is_answered_speaks_against_nobody() {
 fn a_backend_is_out_while_others_answer_and_never_more_than_the_share() {
     let dead = (2, 0, 0);
     let mut service = Service::new(4);
-    (0..8).for_each(|_| service.pass(&[WELL, dead, dead, dead]));
+    (0..10).for_each(|_| service.pass(&[WELL, dead, dead, dead]));
     assert_eq!(service.suspects().len(), 3);
     assert!(service.may_eject(1));
     service.eject(1, 100);
@@ -132,6 +137,27 @@ fn a_backend_is_out_while_others_answer_and_never_more_than_the_share() {
     let mut service = Service::new(1);
     (0..8).for_each(|_| service.pass(&[dead]));
     assert!(!service.may_eject(0), "the last one");
+}
+
+/// What speaks against a backend that answers may be forged: it keeps nobody else in.
+#[test]
+fn one_that_is_suspected_and_answers_shields_no_other() {
+    let mut service = Service::new(2);
+    (0..10).for_each(|_| service.pass(&[(9, 30, 6), (9, 9, 9)]));
+    assert_eq!(service.suspects().iter().map(|(number, _)| *number).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(
+        service.outliers.may_eject(&service.rules, &service.candidates, address(0)),
+        Err(Spared::NoOtherAnswers)
+    );
+    service.outliers.dismiss(address(0), |tally| &mut tally.spared);
+    service.pass(&[(9, 9, 9), (9, 9, 9)]);
+    assert!(service.may_eject(1));
+    // Until it has not answered for an interval.
+    (0..10).for_each(|_| service.pass(&[(9, 9, 9), (9, 9, 9)]));
+    assert!(!service.may_eject(1));
+    service.outliers.note_answer(address(0), service.begun + Duration::from_secs(service.second));
+    service.pass(&[]);
+    assert!(service.may_eject(1));
 }
 
 #[test]
@@ -190,7 +216,7 @@ fn counters_that_begin_anew_are_no_evidence() {
     service.pass(&[WELL, (0, 0, 0)]);
     assert_eq!(service.suspects(), []);
     // What was before a dismissal is none either.
-    (0..4).for_each(|_| service.pass(&[WELL, (9, 0, 0)]));
+    (0..10).for_each(|_| service.pass(&[WELL, (9, 0, 0)]));
     assert_eq!(service.suspects().len(), 1);
     service.outliers.dismiss(address(1), |tally| &mut tally.answered);
     assert_eq!((service.suspects(), service.outliers.of(address(1)).unwrap().tally.answered), (vec![], 1));

@@ -5,7 +5,7 @@ mod datagram;
 mod echo;
 mod judge;
 mod stream;
-mod words;
+pub(super) mod words;
 
 pub use command::CommandProbe;
 pub use datagram::DatagramProbe;

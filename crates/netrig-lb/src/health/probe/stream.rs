@@ -57,7 +57,8 @@ impl StreamProbe {
         }
     }
 
-    fn step(&mut self) -> io::Result<Option<Verdict>> {
+    /// As [`Self::go_on`], with the kernel's error.
+    pub fn step(&mut self) -> io::Result<Option<Verdict>> {
         if !self.is_connected {
             if let Some(error) = self.socket.take_error()? {
                 return Err(error);

@@ -64,17 +64,34 @@ fn until_said(lab: &Lab, running: &Daemon, text: &str, times: usize, mut clients
     }
 }
 
-/// First packets that no client has sent, from as many sources.
-fn forge(lab: &Lab, service: usize, sources: u8, spoil: bool) {
+/// First packets that no client has sent.
+#[derive(Clone, Copy, PartialEq)]
+enum Forgery {
+    Syn,
+    /// Which no host answers.
+    WrongChecksum,
+    /// The second of which a server that listens refuses.
+    TwoNumbers,
+}
+
+/// From as many sources.
+fn forge(lab: &Lab, service: usize, sources: u8, forgery: Forgery) {
     let socket = lab.client.run(|| Socket::new(Domain::IPV4, Type::RAW, Some(255.into()))).unwrap().unwrap();
     let to = SocketAddrV4::new(ADDRESS, 80 + service as u16);
     for source in 0..sources {
         let from = SocketAddrV4::new(Ipv4Addr::new(10, 1, 0, 100 + source), another_port());
         let mut packet = segment(from, to, SYN);
-        if spoil {
+        if forgery == Forgery::WrongChecksum {
             packet[37] ^= 0x55;
         }
         socket.send_to(&packet, &SocketAddr::from(to).into()).unwrap();
+        if forgery == Forgery::TwoNumbers {
+            // One more in the sequence number is one less in the checksum.
+            packet[27] += 1;
+            let sum = u16::from_be_bytes([packet[36], packet[37]]);
+            packet[36..38].copy_from_slice(&sum.checked_sub(1).unwrap_or(0xfffe).to_be_bytes());
+            socket.send_to(&packet, &SocketAddr::from(to).into()).unwrap();
+        }
     }
 }
 
@@ -148,16 +165,27 @@ fn backends_that_fail_are_taken_out_and_forged_packets_take_out_nobody() {
         assert!(said.lines().any(|line| line.contains(silent) && line.contains(": no packet came for ")), "{said}");
 
         // What no host answers: the backend is suspected, asked, and stays.
-        let stays = "; it stays, as it has answered the balancer's own";
+        let stays = "; it stays, as it has answered the balancer's own connection";
         until_said(lab, &running, stays, 1, || {
-            forge(lab, 2, 30, true);
+            forge(lab, 2, 30, Forgery::WrongChecksum);
             try_to_connect(lab, 2);
         });
+        // Nor does it go where it was made to refuse.
+        let answered = || [0, 1].map(|backend| outlier(lab, 2, backend).answered).iter().sum::<u64>();
+        let before = answered();
+        let is_asked = until(TIMEOUT, || {
+            forge(lab, 2, 30, Forgery::TwoNumbers);
+            (answered() > before).then_some(())
+        });
+        let refused = backends(lab, 2).iter().map(|backend| backend.total.refused).sum::<u64>();
+        assert!(is_asked.is_some() && refused > 0, "{refused} refused");
+        // What is under way is over.
+        thread::sleep(Duration::from_secs(6));
         let known = [0, 1].map(|backend| outlier(lab, 2, backend));
         assert!(known.iter().all(|of| of.left_ms.is_none() && of.ejected == 0), "{known:?}");
         // A flood that backends answer to nobody is not even suspicious.
         let before = backends(lab, 2).iter().map(|backend| backend.total.connections).sum::<u64>();
-        (0..20).for_each(|_| forge(lab, 2, 100, false));
+        (0..20).for_each(|_| forge(lab, 2, 100, Forgery::Syn));
         let flooded = || backends(lab, 2).iter().map(|backend| backend.total.connections).sum::<u64>() >= before + 1000;
         assert!(until(TIMEOUT, || flooded().then_some(())).is_some());
         thread::sleep(Duration::from_secs(5));

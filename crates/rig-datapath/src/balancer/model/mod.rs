@@ -401,14 +401,20 @@ impl Model {
                 found = None;
             }
         }
-        let (at, direction) = match found.or_else(|| self.entry_back(&packet, tick)) {
+        let (at, direction) = match found.or_else(|| self.entry_back(&packet, frame, tick)) {
             Some(found) => found,
             None => (self.begin(&mut packet, frame, before, tick)?, Direction::Inward),
         };
         if self.connections[at].passing {
             let forwarded = self.forward(&mut packet, frame, at, direction, tick);
             self.connections.remove(at);
-            return forwarded;
+            // What this machine itself has asked has no route.
+            let is_own = direction == Direction::Outward && matches!(forwarded, Err(Refusal::Drop(Drop::NoRoute)));
+            return match packet.kind {
+                _ if !is_own => forwarded,
+                Kind::Flow { .. } => Err(self.leave_unmatched(packet.tuple.destination.ip(), Pass::NoService, tick)),
+                Kind::Error => Err(self.leave_unmatched(packet.tuple.destination.ip(), Pass::IcmpUnknown, tick)),
+            };
         }
         if packet.ttl > 1 && found.is_some() {
             self.step(&mut packet, frame, (at, direction), tick)?;
@@ -635,8 +641,9 @@ impl Model {
         let Connection { client, client_route, splice, passing, .. } = *connection;
         if let Kind::Flow { tcp_flags } = packet.kind {
             let connection = &mut self.connections[at];
-            connection.note(packet.tuple.protocol, tcp_flags, direction, direct_return);
+            let is_refusal = connection.note(packet.tuple.protocol, tcp_flags, direction, direct_return);
             connection.seen = tick;
+            self.refused += u64::from(is_refusal);
         }
         let route = match direction {
             Direction::Inward => (self.routes)(backend.ip())?,
@@ -677,7 +684,6 @@ impl Model {
             }
         }
         packet.set_link(frame, route.source, route.destination);
-        self.count_refusal(at, packet.kind, direction);
         Ok(())
     }
 }

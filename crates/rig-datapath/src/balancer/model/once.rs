@@ -51,8 +51,12 @@ impl Model {
     }
 
     /// What comes from a backend, or is about its packets, and has no connection.
-    pub(super) fn entry_back(&mut self, packet: &Packet, tick: u32) -> Option<(usize, Direction)> {
-        if matches!(packet.kind, Kind::Flow { .. }) && self.service_of(packet).is_some() {
+    pub(super) fn entry_back(&mut self, packet: &Packet, frame: &[u8], tick: u32) -> Option<(usize, Direction)> {
+        let is_anothers = match packet.kind {
+            Kind::Flow { .. } => self.service_of(packet).is_some(),
+            Kind::Error => packet.outer_destination(frame) != packet.tuple.destination.ip(),
+        };
+        if is_anothers {
             return None;
         }
         let (source, client) = (packet.tuple.source, packet.tuple.destination);

@@ -281,6 +281,12 @@ impl Packet {
     }
 
     /// An ICMP error goes the way of a packet that is translated to `to`; what it quotes went the other way.
+    /// Of the IP header of an ICMP error itself.
+    pub(super) fn outer_destination(&self, frame: &[u8]) -> IpAddr {
+        let ip = &frame[self.l3..];
+        if self.is_ipv6() { v6(ip, 24) } else { v4(ip, 16) }
+    }
+
     pub(super) fn translate_error(&self, frame: &mut [u8], to: Tuple, keep_source: bool) {
         let ipv6 = self.is_ipv6();
         let places = address_places(ipv6);

@@ -3,36 +3,26 @@
 use rig_wire::protocol::{TCP, UDP};
 
 use super::super::shape::State;
-use super::packet::Kind;
-use super::{ACK, Connection, Direction, FIN, Model, RST, SYN};
+use super::{ACK, Connection, Direction, FIN, RST, SYN};
 
 pub(super) fn is_closing(state: State) -> bool {
     matches!(state, State::FinWait | State::CloseWait | State::TimeWait | State::Close)
 }
 
 impl Connection {
-    /// A packet of it; `direct_return` where the backend's do not pass.
-    pub(super) fn note(&mut self, protocol: u8, flags: u8, direction: Direction, direct_return: bool) {
+    /// A packet of it; `direct_return` where the backend's do not pass. Whether it is a backend's reset in place of an answer to a SYN.
+    pub(super) fn note(&mut self, protocol: u8, flags: u8, direction: Direction, direct_return: bool) -> bool {
         let was = self.state;
         if protocol == TCP && was == State::Close && flags & (RST | SYN) == 0 {
             self.state = self.before;
         }
         self.state = next_state(self.state, protocol, flags, direction, direct_return);
-        if self.state == State::Close && was != State::Close {
+        let is_reset = self.state == State::Close && was != State::Close;
+        if is_reset {
             self.before = was;
             self.refused = direction == Direction::Outward;
         }
-    }
-}
-
-impl Model {
-    /// Counts a packet that was forwarded, where it is a backend's reset in place of an answer to a SYN.
-    pub(super) fn count_refusal(&mut self, at: usize, kind: Kind, direction: Direction) {
-        let (Kind::Flow { tcp_flags }, Direction::Outward) = (kind, direction) else { return };
-        let connection = &self.connections[at];
-        let is_unanswered = connection.state == State::Close && connection.before == State::SynReceived;
-        let is_reset = connection.refused && tcp_flags & (RST | ACK) == RST | ACK;
-        self.refused += u64::from(is_unanswered && is_reset);
+        is_reset && self.refused && was == State::SynReceived && flags & ACK != 0
     }
 }
 

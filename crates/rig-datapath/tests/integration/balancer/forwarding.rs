@@ -287,7 +287,7 @@ fn states_follow_the_packets() {
 
 /// A reset counts against the backend where it answers a SYN, and not where a client has provoked it.
 #[test]
-fn a_refusal_is_what_the_backend_alone_can_send() {
+fn a_refusal_is_a_reset_with_an_acknowledgment_in_place_of_an_answer() {
     let plan = config(&[service("10.0.0.200:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)])]);
     let Some(lab) = Lab::new(small(), &plan) else { return };
     let refused = |sent: &[(u8, bool)], port: u16| {
@@ -306,6 +306,8 @@ fn a_refusal_is_what_the_backend_alone_can_send() {
     assert_eq!(refused(&[(RST, false)], 5001), 0);
     assert_eq!(refused(&[(SYN | ACK, true), (RST, false)], 5002), 0);
     assert_eq!(refused(&[(SYN | ACK, false), (ACK, true), (RST | ACK, false)], 5003), 0);
+    // Once for each connection, however often it comes.
+    assert_eq!(refused(&[(RST | ACK, false), (RST | ACK, false), (RST | ACK, false)], 5005), 1);
     // The client ends it, before its backend answers.
     assert_eq!(refused(&[(RST, true), (RST | ACK, false)], 5004), 0);
 }

@@ -1,6 +1,7 @@
 //! Services that schedule each datagram by itself: every byte of what goes each way, and what is left behind, which is nothing.
 
 use std::num::NonZeroU32;
+use std::slice;
 use std::time::Duration;
 
 use rig_datapath::balancer::{
@@ -68,6 +69,8 @@ fn each_datagram_has_its_own_turn_and_leaves_nothing() {
     assert_eq!(counts(&lab), (8, 8, 8));
     // The client behind a link that nothing is known of: there is no first packet whose sender that was.
     assert_eq!(lab.dropped(&udp("10.0.0.10:8053", "10.0.0.60:5000").bytes()), Drop::NoNeighbor);
+    // To this machine, which asks backends itself.
+    lab.passes(&udp("10.0.0.10:8053", "10.0.0.1:5000").bytes(), Pass::NoService);
     // From another port of the backend, and of TCP.
     lab.passes(&udp("10.0.0.10:8054", "10.0.0.50:5000").bytes(), Pass::NoService);
 }
@@ -104,6 +107,8 @@ fn an_error_about_a_datagram_reaches_its_client() {
     let icmp = Icmp::parse(ip.payload()).unwrap();
     icmp.verify().unwrap();
     assert_eq!(icmp.payload()[16..24], [10, 0, 0, 200, 0x13, 0x88, 0, 53]);
+    // One that quotes it, and is to somebody else, is not sent on in the service's name.
+    lab.passes(&icmp_error("10.0.0.10", "10.0.0.200", 3, 3, 0, &about, 28), Pass::IcmpUnknown);
     // Which backend's answer did not fit on its way to the client, nothing says.
     let about = udp(V, "10.0.0.50:5000").payload(b"long").packet();
     lab.passes(&icmp_error("10.0.0.99", "10.0.0.200", 3, 4, 1400, &about, 28), Pass::IcmpUnknown);
@@ -133,7 +138,7 @@ fn who_may_and_how_fast_is_asked_for_each_datagram() {
 fn a_source_stays_at_its_backend_as_long_as_it_sends() {
     let persistence = Some(Persistence { timeout: Duration::from_secs(10), prefix: 32, group: None });
     let kept = Service { persistence, ..once(ForwardingMethod::Nat, 8053) };
-    let Some(mut lab) = Lab::new(small(), &config(&[kept.clone()])) else { return };
+    let Some(mut lab) = Lab::new(small(), &config(slice::from_ref(&kept))) else { return };
     let goes = |lab: &Lab, client: &str| see(&lab.sent(&udp(client, V).bytes())).destination.to_string();
     let first = goes(&lab, "10.0.0.60:5000");
     assert_ne!(goes(&lab, "10.0.0.61:5000"), first);
@@ -160,10 +165,10 @@ fn a_source_stays_at_its_backend_as_long_as_it_sends() {
 fn a_service_becomes_one_and_ceases_to_be_one() {
     let now = once(ForwardingMethod::Nat, 8053);
     let before = Service { one_packet: false, ..now.clone() };
-    let Some(mut lab) = Lab::new(small(), &config(&[before.clone()])) else { return };
+    let Some(mut lab) = Lab::new(small(), &config(slice::from_ref(&before))) else { return };
     let (old, new) = (udp("10.0.0.50:5000", V).bytes(), udp("10.0.0.50:5001", V).bytes());
     let first = see(&lab.sent(&old)).destination;
-    lab.balancer.apply(&config(&[now.clone()])).unwrap();
+    lab.balancer.apply(&config(slice::from_ref(&now))).unwrap();
     assert!((0..3).all(|_| see(&lab.sent(&old)).destination == first), "it has a connection");
     assert_ne!(see(&lab.sent(&new)).destination, see(&lab.sent(&new)).destination);
     assert_eq!(lab.connections().len(), 1);
