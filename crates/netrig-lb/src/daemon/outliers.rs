@@ -206,7 +206,7 @@ fn conclude(
 ) -> bool {
     let (shown, backend) = (ServiceText(of.0), of.1);
     match (answer, evidence) {
-        (Answer::Refused(why), _) | (Answer::NoAnswer(why), Evidence::Silent(_)) => {
+        (Answer::Refused(why), _) | (Answer::Silence(why), Evidence::Silent(_)) => {
             let reason = format!("{evidence}, and the balancer's own: {why}");
             let time = outliers.eject(rules, backend, reason.clone(), clock);
             told.remove(&of);
@@ -214,7 +214,7 @@ fn conclude(
             true
         }
         // Refusals can be provoked at a server whose accept queue is full, which answers nobody.
-        (Answer::NoAnswer(_), Evidence::Refused(_)) => {
+        (Answer::Silence(_), Evidence::Refused(_)) => {
             spare(outliers, told, of, evidence, Spared::NotRefused);
             false
         }

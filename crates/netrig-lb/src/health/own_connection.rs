@@ -23,7 +23,7 @@ pub enum Answer {
     /// By a reset.
     Refused(String),
     /// Nothing has come, or nothing can get there.
-    NoAnswer(String),
+    Silence(String),
     /// It could not be made, for a reason of this machine: it says nothing of the backend.
     Unable(String),
 }
@@ -33,7 +33,7 @@ impl Answer {
         match outcome_of_error(error) {
             Outcome::Good => Self::Accepted,
             Outcome::Bad(why) if error.kind() == io::ErrorKind::ConnectionRefused => Self::Refused(why),
-            Outcome::Bad(why) => Self::NoAnswer(why),
+            Outcome::Bad(why) => Self::Silence(why),
             Outcome::Unable(why) => Self::Unable(why),
         }
     }
@@ -51,13 +51,13 @@ impl OwnConnection {
     pub fn answer(&mut self, now: Instant) -> Option<Answer> {
         match self.probe.step() {
             Ok(Some(Ok(()))) => Some(Answer::Accepted),
-            Ok(Some(Err(why))) => Some(Answer::NoAnswer(why)),
+            Ok(Some(Err(why))) => Some(Answer::Silence(why)),
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => Some(match error.kind() {
                 io::ErrorKind::ConnectionRefused => Answer::Refused(words::of_error(&error)),
-                _ => Answer::NoAnswer(words::of_error(&error)),
+                _ => Answer::Silence(words::of_error(&error)),
             }),
             _ if now.saturating_duration_since(self.began) < ANSWERED_WITHIN => None,
-            _ => Some(Answer::NoAnswer(self.probe.late(ANSWERED_WITHIN))),
+            _ => Some(Answer::Silence(self.probe.late(ANSWERED_WITHIN))),
         }
     }
 }
