@@ -194,6 +194,9 @@ pub fn each_of_hash(map: BorrowedFd<'_>, mut with: impl FnMut(&[u8], &[u8])) -> 
 /// The program takes frames of several buffers, of which it sees the first.
 pub(super) const HAS_FRAGS: u32 = 1 << 5;
 
+/// How often a load that a signal has interrupted is tried again: as libbpf has it.
+const LOADS_INTERRUPTED: usize = 5;
+
 /// Loads an XDP program. What the verifier has against it is added to the error.
 pub(super) fn load_program(instructions: &[Instruction], flags: u32) -> io::Result<OwnedFd> {
     #[repr(C)]
@@ -228,7 +231,16 @@ pub(super) fn load_program(instructions: &[Instruction], flags: u32) -> io::Resu
             interface: 0,
             attach: ATTACH_XDP,
         };
-        descriptor(PROG_LOAD, &mut attributes)
+        // The verifier gives up with this where a signal is pending (signal_pending in do_check), which is handled once the call is back.
+        let mut interrupted = 0;
+        loop {
+            match descriptor(PROG_LOAD, &mut attributes) {
+                Err(error) if error.raw_os_error() == Some(libc::EAGAIN) && interrupted < LOADS_INTERRUPTED => {
+                    interrupted += 1;
+                }
+                done => break done,
+            }
+        }
     };
     let error = match load(0) {
         Err(error) if matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL)) => error,

@@ -444,6 +444,8 @@ fn nothing_grows_with_the_containers_that_come_and_go() {
     const AT_ONCE: usize = 10;
     /// KiB: what a process takes at once from the kernel may be more than one container needs.
     const ALLOWED: u64 = 1024;
+    /// Of which one has to do without more: threads that meet for the first time take memory of their own.
+    const ROUNDS: usize = 3;
     let count: usize = std::env::var("NETRIG_TEST_PODS").map_or(100, |text| text.parse().unwrap());
     on_a_node(|node| {
         fs::write(node.path("vrouter.toml"), FILE.replace("plugged = 8", "plugged = 16")).unwrap();
@@ -473,14 +475,22 @@ fn nothing_grows_with_the_containers_that_come_and_go() {
             };
             until(SOON, is_it).unwrap_or_else(|| panic!("{:?}, and was {wanted:?}", Footprint::of(&router)))
         };
-        let (before, memory) = (settled(None), memory_of(&router));
-        let (links, held) = (devices(), leases());
-        (0..count).step_by(AT_ONCE).for_each(|done| come_and_go(AT_ONCE + done));
-        settled(Some(&before));
-        assert_eq!((devices(), leases()), (links, held));
-        let now = memory_of(&router);
-        assert!(now <= memory + ALLOWED, "{memory} KiB, and {now} KiB after {count} containers");
-        println!("{count} containers: {memory} KiB before, {now} KiB after");
+        let before = settled(None);
+        let left = (devices(), leases());
+        let mut grown = Vec::new();
+        for _ in 0..ROUNDS {
+            let memory = memory_of(&router);
+            (0..count).step_by(AT_ONCE).for_each(|done| come_and_go(AT_ONCE + done));
+            settled(Some(&before));
+            assert_eq!((devices(), leases()), left);
+            let now = memory_of(&router);
+            println!("{count} containers: {memory} KiB before, {now} KiB after");
+            grown.push(now.saturating_sub(memory));
+            if now <= memory + ALLOWED {
+                break;
+            }
+        }
+        assert!(grown.last() <= Some(&ALLOWED), "KiB that {count} containers in turn have left: {grown:?}");
         done(red.del(&stays));
         node.has_nothing_left();
         router.kill();
