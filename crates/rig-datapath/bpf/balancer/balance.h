@@ -182,9 +182,6 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 
 	/* The route out first: a packet that cannot leave is not written to. */
 	reason = find_route(ctx, c, direction, p->ipv6, tick, &route);
-	/* What backends answer to this machine's own questions, as checks ask, has no route. */
-	if (reason == DROP_NO_ROUTE && direction == OUTWARD && is_passing(SLOT(entry), s))
-		return leave_unmatched(ctx, p, kind == FLOW ? PASS_NO_SERVICE : PASS_ICMP_UNKNOWN, tick);
 	if (reason)
 		return drop(reason);
 	if (direction == INWARD && s->forward == TUNNEL) {
@@ -320,6 +317,9 @@ static __noinline __u32 without_service(struct xdp_md *ctx, struct packet *p, in
 
 	if (control && control->has_entries_back && (kind == FLOW || (kind == ERROR && is_to_sender(ctx, p))))
 		entry = entry_back(p, tick);
+	/* What backends answer to this machine's own questions, as checks ask. */
+	if (entry && is_local(ctx, &p->tuple, p->ipv6))
+		entry = 0;
 	return entry ?: leave_unmatched(ctx, p, kind == FLOW ? PASS_NO_SERVICE : PASS_ICMP_UNKNOWN, tick);
 }
 

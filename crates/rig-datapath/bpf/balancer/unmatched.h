@@ -59,10 +59,8 @@ static __noinline int leave_stray(struct xdp_md *ctx, const struct packet *p, __
 static __noinline int leave_unmatched(struct xdp_md *ctx, const struct packet *p, enum pass reason, __u32 tick)
 {
 	const struct control *control = settings();
-	/* Linux 6.1 takes no key of a map from what a function was given. */
-	struct address to = p->tuple.destination;
 
-	if (!control || !control->strays || !is_owned(&to, OWNED_TO))
+	if (!control || !control->strays || !is_owned(&p->tuple.destination, OWNED_TO))
 		return pass(reason);
 	if (!is_over_limit(reason, control, tick))
 		return pass_counted(reason, tick);

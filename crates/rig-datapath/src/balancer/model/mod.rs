@@ -408,13 +408,7 @@ impl Model {
         if self.connections[at].passing {
             let forwarded = self.forward(&mut packet, frame, at, direction, tick);
             self.connections.remove(at);
-            // What this machine itself has asked has no route.
-            let is_own = direction == Direction::Outward && matches!(forwarded, Err(Refusal::Drop(Drop::NoRoute)));
-            return match packet.kind {
-                _ if !is_own => forwarded,
-                Kind::Flow { .. } => Err(self.leave_unmatched(packet.tuple.destination.ip(), Pass::NoService, tick)),
-                Kind::Error => Err(self.leave_unmatched(packet.tuple.destination.ip(), Pass::IcmpUnknown, tick)),
-            };
+            return forwarded;
         }
         if packet.ttl > 1 && found.is_some() {
             self.step(&mut packet, frame, (at, direction), tick)?;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use super::super::config::ForwardingMethod;
 use super::super::one_packet;
+use super::super::reason::Drop;
 use super::super::schedule;
 use super::super::shape::State;
 use super::packet::{Kind, Packet};
@@ -56,10 +57,12 @@ impl Model {
             Kind::Flow { .. } => self.service_of(packet).is_some(),
             Kind::Error => packet.outer_destination(frame) != packet.tuple.destination.ip(),
         };
-        if is_anothers {
+        let (source, client) = (packet.tuple.source, packet.tuple.destination);
+        // What this machine itself has asked is not forwarded.
+        let is_own = matches!((self.routes)(client.ip()), Err(Drop::NoRoute));
+        if is_anothers || is_own {
             return None;
         }
-        let (source, client) = (packet.tuple.source, packet.tuple.destination);
         let (at, _) = self.services.iter().enumerate().find(|(_, known)| {
             let service = &known.service;
             known.open
