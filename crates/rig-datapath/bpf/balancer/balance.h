@@ -406,6 +406,7 @@ static always_inline int decide(struct xdp_md *ctx, struct packet *packet, enum 
 	if (last == STAGE_LOOKUP)
 		return entry ? XDP_TX : XDP_PASS;
 	TRACE(hash, hash);
+	packet->kind = kind;
 	tick = now_tick(control);
 	if (TRACING && entry)
 		entry = copy_of(entry);
@@ -418,14 +419,14 @@ static always_inline int decide(struct xdp_md *ctx, struct packet *packet, enum 
 #pragma nounroll
 	for (int turn = 0; turn < 2; turn++) {
 		if (!entry) {
-			int made = begin(ctx, packet, kind, number, before, tick, &entry);
+			int made = begin(ctx, packet, packet->kind, number, before, tick, &entry);
 
 			if (!entry)
 				return made;
 		}
-		if (kind == OUTER_ERROR)
+		if (packet->kind == OUTER_ERROR)
 			return outer_error(packet, ctx, entry, tick);
-		verdict = forward(packet, ctx, kind, entry, tick);
+		verdict = forward(packet, ctx, packet->kind, entry, tick);
 		if (verdict != UNSEEN)
 			return verdict;
 		if (follows(ctx, packet, entry, tick)) {

@@ -29,6 +29,8 @@ struct packet {
 	__u8 partial;
 	/* The SYN proxy has seen it. */
 	__u8 seen;
+	/* enum kind: in a variable it would be one more on the stack, which is full. */
+	__u8 kind;
 };
 
 /* Whose packet it is: a client's third, or its data; or how it asks whether the window is still closed, with the number before. */
