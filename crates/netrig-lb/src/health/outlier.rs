@@ -170,12 +170,10 @@ pub struct Outliers {
 
 impl OutlierState {
     fn sample(&mut self, counts: BackendCounts, interval: Duration, now: Instant) {
-        if self.samples.back().is_some_and(|(_, before)| counts.since(before).is_none()) {
-            self.samples.clear();
-        }
-        let more = self.samples.back().and_then(|(_, before)| counts.since(before));
-        if more.is_some_and(|more| more.out_packets > more.refused) {
-            self.answered = Some(now);
+        match self.samples.back().map(|(_, before)| counts.since(before)) {
+            Some(None) => self.samples.clear(),
+            Some(Some(more)) if more.out_packets > more.refused => self.answered = Some(now),
+            _ => {}
         }
         self.samples.push_back((now, counts));
         // The oldest is as old as the interval, or a little older.

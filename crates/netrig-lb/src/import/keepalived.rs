@@ -17,8 +17,8 @@ use crate::ipvs::Forwarding;
 use crate::ipvsadm::MAX_TIMEOUT;
 use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServicePersistence};
 use crate::settings::{
-    Backend, Completeness, ONE_PACKET_SCHEDULER, Rules, SCHEDULERS, Service, ServiceText, Settings, SynProxy,
-    counts_connections, protocol, scheduler_name,
+    Backend, Completeness, ONE_PACKET_SCHEDULER, Rules, SCHEDULERS, Service, ServiceText, Settings, SynProxy, protocol,
+    scheduler_name,
 };
 
 /// Services in all.
@@ -231,7 +231,7 @@ fn fit_one_packet(service: &mut Service, block: &Block, imported: &mut Imported)
         imported.note(&block.place, format_args!("ops: {ONCE_FULL_NAT}"));
         service.one_packet = false;
     }
-    if service.one_packet && counts_connections(service.scheduler) {
+    if service.one_packet && service.scheduler.counts_connections() {
         let name = scheduler_name(service.scheduler);
         imported.note(&block.place, format_args!("lvs_sched {name}: {ONCE_SCHEDULER}"));
         service.scheduler = ONE_PACKET_SCHEDULER;

@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 
+use rig_datapath::balancer::Scheduler;
+
 use super::{Imported, LineNumber};
 use crate::ipvs::Forwarding;
 use crate::ipvsadm::rules;
 use crate::message::{ForwardingMethod, RuleChange};
 use crate::names::NameResolution;
-use crate::settings::{ONE_PACKET_SCHEDULER, SCHEDULERS, ServiceText, counts_connections, scheduler, scheduler_name};
+use crate::settings::{ONE_PACKET_SCHEDULER, SCHEDULERS, ServiceText, scheduler, scheduler_name};
 
 /// Options of ipvsadm that the balancer does not have: how many words each takes at most, and what to say.
 const OTHERS: [(&str, &[&str], bool, &str); 3] = [
@@ -143,7 +145,7 @@ fn once(mut edit: RuleChange, place: LineNumber, imported: &mut Imported) -> Rul
         RuleChange::AddService { options, .. } if options.one_packet == Some(true) => {
             // ipvsadm's own default is wlc.
             let name = options.scheduler.get_or_insert_with(|| "wlc".to_owned());
-            if scheduler(name).is_some_and(counts_connections) {
+            if scheduler(name).is_some_and(Scheduler::counts_connections) {
                 imported.note(place, format_args!("scheduler {name}: {ONCE_SCHEDULER}"));
                 *name = scheduler_name(ONE_PACKET_SCHEDULER).to_owned();
             }

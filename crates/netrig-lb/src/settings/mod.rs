@@ -35,7 +35,7 @@ pub use access::{Access, PrefixChange, PrefixFile, PrefixFileError, PrefixList, 
 pub use changes::changes;
 pub use client_address::{CLIENT_ADDRESSES, client_address, client_address_name};
 pub use limits::{LIMITS, LimitError};
-pub use one_packet::{ONE_PACKET_SCHEDULER, OnePacketMisfit, counts_connections};
+pub use one_packet::{ONE_PACKET_SCHEDULER, OnePacketMisfit};
 pub use persistence::DEFAULT_PERSISTENCE;
 pub(crate) use ranges::Addresses;
 pub use rules::{

@@ -34,16 +34,6 @@ impl OnePacketMisfit {
     };
 }
 
-pub fn counts_connections(scheduler: Scheduler) -> bool {
-    match scheduler {
-        Scheduler::LeastConnections
-        | Scheduler::WeightedLeastConnections
-        | Scheduler::ShortestExpectedDelay
-        | Scheduler::NeverQueue => true,
-        Scheduler::RoundRobin | Scheduler::WeightedRoundRobin | Scheduler::SourceHash | Scheduler::Maglev => false,
-    }
-}
-
 impl Service {
     /// Why it cannot have the `one_packet` that it has.
     pub fn one_packet_misfit(&self) -> Option<OnePacketMisfit> {
@@ -53,7 +43,7 @@ impl Service {
             () if !self.one_packet => None,
             () if self.key.protocol == Protocol::Tcp => Some(OnePacketMisfit::TCP),
             () if self.forward == Some(ForwardingMethod::FullNat) => Some(OnePacketMisfit::FULL_NAT),
-            () if counts_connections(self.scheduler) => Some(OnePacketMisfit::SCHEDULER),
+            () if self.scheduler.counts_connections() => Some(OnePacketMisfit::SCHEDULER),
             () if has_limit || limited(self.limit) || limited(self.limits.source_limit) => Some(OnePacketMisfit::LIMIT),
             () => None,
         }

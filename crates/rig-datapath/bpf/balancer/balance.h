@@ -11,11 +11,9 @@
 #include "too_big.h"
 #include "tunnel.h"
 
-static always_inline void count(const struct connection *c, const struct packet *p, enum direction direction)
+static always_inline void count(__u32 backend, enum direction direction, __u16 bytes)
 {
-	__u32 backend = c->backend;
 	struct traffic_count *t = bpf_map_lookup_elem(&traffic, &backend);
-	__u16 bytes = p->l3_length;
 
 	if (!t)
 		return;
@@ -208,7 +206,7 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	reason = reason ?: set_link(ctx, route.source, route.destination);
 	if (reason)
 		return drop(reason);
-	count(c, p, direction);
+	count(c->backend, direction, p->l3_length);
 	return leave_by(ctx, p, route.ifindex, control);
 }
 

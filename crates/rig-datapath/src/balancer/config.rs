@@ -408,6 +408,17 @@ impl Scheduler {
         }
     }
 
+    /// Whether it chooses by how many connections each backend has.
+    pub fn counts_connections(self) -> bool {
+        match self {
+            Self::LeastConnections
+            | Self::WeightedLeastConnections
+            | Self::ShortestExpectedDelay
+            | Self::NeverQueue => true,
+            Self::RoundRobin | Self::WeightedRoundRobin | Self::SourceHash | Self::Maglev => false,
+        }
+    }
+
     /// The weight that counts.
     pub(crate) fn weight(self, weight: u32) -> u32 {
         match self {

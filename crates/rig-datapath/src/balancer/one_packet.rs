@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::error::ConfigError;
 
-use super::config::{Config, ForwardingMethod, Protocol, Scheduler, Service};
+use super::config::{Config, ForwardingMethod, Protocol, Service};
 use super::shape::{BY_SOURCE_PORT, port_of};
 
 /// Whether packets of its backends come back that have no connection.
@@ -25,13 +25,6 @@ pub(super) fn by_source(backend: SocketAddr) -> (u32, IpAddr) {
 /// Why a service cannot schedule each datagram by itself.
 pub(super) fn flaw(service: &Service) -> Option<&'static str> {
     let has_limit = service.backends.iter().any(|backend| backend.limit.is_some() || backend.lower_limit.is_some());
-    let by_load = matches!(
-        service.scheduler,
-        Scheduler::LeastConnections
-            | Scheduler::WeightedLeastConnections
-            | Scheduler::ShortestExpectedDelay
-            | Scheduler::NeverQueue
-    );
     match () {
         () if !service.one_packet => None,
         () if service.protocol != Protocol::Udp => {
@@ -40,7 +33,7 @@ pub(super) fn flaw(service: &Service) -> Option<&'static str> {
         () if matches!(service.forward, ForwardingMethod::FullNat { .. }) => Some(
             "one_packet with full-nat: without a connection nothing says which client an answer to a local address is for",
         ),
-        () if by_load => {
+        () if service.scheduler.counts_connections() => {
             Some("one_packet keeps no connections, which lc, wlc, sed and nq choose by: take rr, wrr, sh or mh")
         }
         () if has_limit || service.limit.is_some() || service.limits.source_limit.is_some() => {
@@ -67,7 +60,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::super::config::{
-        AccessLists, Backend, ClientAddress, ExpiryPolicy, Limits, PortReuse, SynProxy, Timeouts,
+        AccessLists, Backend, ClientAddress, ExpiryPolicy, Limits, PortReuse, Scheduler, SynProxy, Timeouts,
     };
     use super::*;
 
