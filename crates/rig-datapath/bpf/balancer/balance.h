@@ -3,7 +3,7 @@
 #ifndef BALANCER_BALANCE_H
 #define BALANCER_BALANCE_H
 
-#include "forward.h"
+#include "fragment.h"
 #include "access.h"
 #include "capture.h"
 
@@ -151,9 +151,16 @@ static always_inline int decide(struct xdp_md *ctx, struct packet *packet, enum 
 	if (kind == FRAGMENT || kind == OPTIONS) {
 		__u8 policy = kind == FRAGMENT ? control->fragments : control->options;
 
-		if (policy == POLICY_DROP && is_owned(&packet->tuple.destination, OWNED_TO))
-			return drop(kind == FRAGMENT ? DROP_FRAGMENT : DROP_IP_OPTIONS);
-		return pass(kind == FRAGMENT ? PASS_FRAGMENT : PASS_IP_OPTIONS);
+		if (policy == POLICY_FORWARD)
+			packet->part = part_of(packet, ctx, now_tick(control));
+		if (packet->part == PART_LATER)
+			return forward_fragment(packet, ctx, now_tick(control));
+		if (!packet->part) {
+			if (policy != POLICY_PASS && is_owned(&packet->tuple.destination, OWNED_TO))
+				return drop(kind == FRAGMENT ? DROP_FRAGMENT : DROP_IP_OPTIONS);
+			return pass(kind == FRAGMENT ? PASS_FRAGMENT : PASS_IP_OPTIONS);
+		}
+		kind = FLOW;
 	}
 	if (last == STAGE_PARSE)
 		return XDP_PASS;

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, Persistence, Policy,
-    PortReuse, Rate, Scheduler, Service, SynProxy, UnhandledPolicy,
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, FragmentPolicy, Limits, Persistence,
+    Policy, PortReuse, Rate, Scheduler, Service, SynProxy, UnhandledPolicy,
 };
 
 use super::{backend, config, full_nat, limited, service, udp_service};
@@ -170,7 +170,7 @@ pub fn configs() -> Vec<Config> {
     listed[15].access = lists(&[], &["10.0.0.60/32"]);
     listed[9].access = lists(&["10.0.0.56/29"], &["10.0.0.61/32"]);
     listed[17].access = lists(&["0.0.0.0/0"], &[]);
-    let pass = Policy { fragments: UnhandledPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
+    let pass = Policy { fragments: FragmentPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
     // Two in a tick.
     let few = Policy { strays: NonZeroU32::new(14), ..Policy::default() };
     vec![
