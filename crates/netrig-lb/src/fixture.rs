@@ -100,10 +100,11 @@ pub fn status() -> Status {
         transitions: 3,
         last_us: Some(750),
         took_us: 120_000,
+        certificate_end: Some(4_102_444_800),
         outlier: None,
     };
     let service_health = ServiceHealth {
-        check: "http".to_owned(),
+        check: "https".to_owned(),
         outlier: false,
         healthy_weight: 1,
         quorum: 2,

@@ -256,7 +256,11 @@ fn health_columns(health: &BackendHealth) -> String {
         Some(outlier) => outlier.reason.as_deref(),
         None => health.reason.as_deref(),
     };
-    let reason = reason.unwrap_or("-");
+    let certificate = || {
+        let end = jiff::Timestamp::from_second(i64::try_from(health.certificate_end?).ok()?).ok()?;
+        Some(format!("certificate until {}", end.strftime("%Y-%m-%d %H:%M UTC")))
+    };
+    let reason = reason.map(str::to_owned).or_else(certificate).unwrap_or_else(|| "-".to_owned());
     format!(" {state:<11} {time:<11} {:<7} {took:<9} {reason}", health.weight_in_force)
 }
 

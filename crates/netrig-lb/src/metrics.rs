@@ -257,6 +257,10 @@ fn health_of(text: &mut Exposition, labels: [(&str, &str); 4], health: &BackendH
     }
     let help = "Time that health checks of the backend took, of those that were good or bad.";
     text.add("counter", "lb_backend_checks", "seconds", help, &labels, health.took_us as f64 / 1e6);
+    if let Some(end) = health.certificate_end {
+        let help = "When the first of the certificates ends that the backend showed to its last check by https, seconds since 1970.";
+        text.add("gauge", "lb_backend_earliest_cert_expiry", "seconds", help, &labels, end as f64);
+    }
     let help = "Changes of the backend between up and down.";
     text.add("counter", "lb_backend_health_transitions", "", help, &labels, health.transitions as f64);
 }

@@ -517,6 +517,9 @@ fn backend_health(
         transitions: record.map_or(0, |record| record.transitions),
         last_us: last.map(|last| last.took.as_micros() as u64),
         took_us: record.map_or(0, |record| record.took.as_micros() as u64),
+        certificate_end: last
+            .and_then(|last| last.certificate_end?.duration_since(SystemTime::UNIX_EPOCH).ok())
+            .map(|end| end.as_secs()),
         outlier: None,
     }
 }

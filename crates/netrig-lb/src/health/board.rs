@@ -25,6 +25,8 @@ pub struct LastProbe {
     pub outcome: Outcome,
     pub at: SystemTime,
     pub took: Duration,
+    /// When the first of the certificates ends that the backend has shown.
+    pub certificate_end: Option<SystemTime>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +111,7 @@ mod tests {
         let of = (service, "10.0.0.1:80".parse().unwrap());
         let mut board = Board::default();
         let now = SystemTime::UNIX_EPOCH;
-        let probe = |outcome| LastProbe { outcome, at: now, took: Duration::from_millis(2) };
+        let probe = |outcome| LastProbe { outcome, at: now, took: Duration::from_millis(2), certificate_end: None };
         assert!(!board.note(of, (1, 1), probe(Outcome::Good)), "of nobody");
         board.records.insert(of, Record::new(HealthState::new(now)));
         assert!(board.note(of, (1, 1), probe(Outcome::Good)));

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The check of a service.
@@ -73,6 +74,8 @@ pub enum Probe {
     /// A connection, and what is said on it.
     Tcp(Exchange),
     Http(HttpRequest),
+    /// The same over TLS.
+    Https(HttpRequest, TlsRules),
     /// A datagram and its answer.
     Udp(Exchange),
     Dns(DnsQuestion),
@@ -86,6 +89,7 @@ impl Probe {
         match self {
             Self::Tcp(_) => "tcp",
             Self::Http(_) => "http",
+            Self::Https(..) => "https",
             Self::Udp(_) => "udp",
             Self::Dns(_) => "dns",
             Self::Icmp => "icmp",
@@ -95,7 +99,7 @@ impl Probe {
 }
 
 /// As files name them.
-pub const PROBES: [&str; 6] = ["tcp", "http", "udp", "dns", "icmp", "command"];
+pub const PROBES: [&str; 7] = ["tcp", "http", "https", "udp", "dns", "icmp", "command"];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exchange {
@@ -113,6 +117,17 @@ pub struct HttpRequest {
     pub status: Vec<(u16, u16)>,
     /// Text that has to be in the body.
     pub body: Option<String>,
+}
+
+/// How a backend shows who it is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TlsRules {
+    /// Whether its certificate has to be good: of a known issuer, in its time, and for the name that is asked for.
+    pub verify: bool,
+    /// Whose certificates are good, PEM; `None`: the system's.
+    pub ca: Option<PathBuf>,
+    /// What is asked for (SNI), in place of the request's host; one that is an address is not told to the server (RFC 6066, 3).
+    pub server_name: Option<String>,
 }
 
 /// `200-399,404`.

@@ -24,7 +24,8 @@ use super::board::{Board, LastProbe, Outcome, Record, TargetKey};
 use super::check::{Check, Probe};
 use super::direct::{DirectPort, DirectProbe, ForwardingPath, LaunchError};
 use super::probe::{
-    CommandProbe, DatagramJudge, DatagramProbe, EchoSocket, StreamJudge, StreamProbe, Verdict, no_answer, of_error,
+    CommandProbe, DatagramJudge, DatagramProbe, EchoSocket, StreamJudge, StreamProbe, TlsTrust, Verdict, no_answer,
+    of_error,
 };
 use super::schedule::{self, Timers};
 use super::state::HealthState;
@@ -100,6 +101,7 @@ impl Checker {
             most: [most_sockets(), MOST_PROGRAMS],
             echoes: HashMap::new(),
             direct: None,
+            trust: TlsTrust::new()?,
             dying: Vec::new(),
             numbers: FIRST_NUMBER,
         };
@@ -190,6 +192,14 @@ enum Underway {
     Direct(DirectProbe),
 }
 
+/// A probe that has ended.
+#[derive(Debug)]
+struct EndedProbe {
+    of: u64,
+    began: Instant,
+    certificate_end: Option<SystemTime>,
+}
+
 /// RFC 6298, 2.1: before a round trip is known. A probe with less than three times that waits for a third of it.
 const RESEND: Duration = Duration::from_secs(1);
 /// Between two looks for a next hop, first and at most.
@@ -220,6 +230,7 @@ struct Loop {
     echoes: HashMap<EchoKey, (u64, EchoSocket)>,
     /// Once a check goes to a service's own address.
     direct: Option<DirectPort>,
+    trust: TlsTrust,
     /// Programs that were killed, until they have ended.
     dying: Vec<CommandProbe>,
     numbers: u64,
@@ -406,7 +417,7 @@ impl Loop {
                 }
             }
             Err(error) => {
-                self.note(number, (began, Instant::now()), outcome_of(error));
+                self.note(&EndedProbe { of: number, began, certificate_end: None }, outcome_of(error));
             }
         }
     }
@@ -424,7 +435,7 @@ impl Loop {
                 self.hear();
             }
             let Some(direct) = &mut self.direct else { return Err(io::Error::from(io::ErrorKind::NotFound).into()) };
-            let probe = direct.start(probe, (to, path), source, (random(), flight))?;
+            let probe = direct.start(probe, (to, path), source, (random(), flight), &mut self.trust)?;
             if probe.is_unresolved() {
                 self.timers.add(Instant::now() + RESOLVE.0, Due::Resolve(flight, RESOLVE.0));
             } else {
@@ -433,7 +444,7 @@ impl Loop {
             return Ok(Underway::Direct(probe));
         }
         let both = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
-        if let Some((request, judge)) = StreamJudge::of(probe, to) {
+        if let Some((request, judge)) = StreamJudge::of(probe, to, &mut self.trust)? {
             let probe = StreamProbe::start(to, source, request, judge)?;
             watch(&self.epoll, probe.socket(), flight, both)?;
             return Ok(Underway::Stream(probe));
@@ -502,13 +513,20 @@ impl Loop {
     }
 
     /// Ends a flight without a word.
-    fn land(&mut self, flight: u64) -> Option<(u64, Instant)> {
+    fn land(&mut self, flight: u64) -> Option<EndedProbe> {
         let landed = self.flights.remove(&flight)?;
+        let judge = match &landed.what {
+            Underway::Stream(probe) => Some(probe.judge()),
+            Underway::Direct(probe) => probe.judge(),
+            Underway::Datagram(_) | Underway::Echo { .. } | Underway::Command(_) => None,
+        };
+        let certificate_end = judge.and_then(StreamJudge::certificate_end);
+        let of = EndedProbe { of: landed.of, began: landed.began, certificate_end };
         if let Underway::Command(probe) = landed.what {
             // The event of its end wakes this thread, where it has not ended yet.
             probe.kill();
             self.dying.push(probe);
-            return Some((landed.of, landed.began));
+            return Some(of);
         }
         self.open[SOCKETS] -= 1;
         if let Underway::Echo { socket, nonce } = &landed.what
@@ -519,7 +537,7 @@ impl Loop {
         if let (Underway::Direct(probe), Some(direct)) = (&landed.what, &mut self.direct) {
             direct.end(probe);
         }
-        Some((landed.of, landed.began))
+        Some(of)
     }
 
     fn conclude(&mut self, flight: u64, verdict: Verdict) {
@@ -527,16 +545,18 @@ impl Loop {
     }
 
     fn end(&mut self, flight: u64, outcome: Outcome) {
-        let Some((of, began)) = self.land(flight) else { return };
-        self.note(of, (began, Instant::now()), outcome);
+        let Some(landed) = self.land(flight) else { return };
+        self.note(&landed, outcome);
     }
 
     /// Notes what a probe came to, and when the next one is due.
-    fn note(&mut self, number: u64, (began, ended): (Instant, Instant), outcome: Outcome) {
+    fn note(&mut self, landed: &EndedProbe, outcome: Outcome) {
+        let (number, began, ended) = (landed.of, landed.began, Instant::now());
         let Some(watched) = self.targets.get_mut(&number) else { return };
         watched.flight = 0;
         let (key, check) = (watched.target.key, Arc::clone(&watched.target.check));
-        let last = LastProbe { outcome, at: SystemTime::now(), took: ended.duration_since(began) };
+        let took = ended.duration_since(began);
+        let last = LastProbe { outcome, at: SystemTime::now(), took, certificate_end: landed.certificate_end };
         let (is_news, is_down) = {
             let mut board = lock(&self.shared.board);
             let is_news = board.note(key, (check.rise, check.fall), last);

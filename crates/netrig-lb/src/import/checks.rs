@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Imported;
 use super::tree::{Block, SourceLine};
 use crate::health::check::{
-    BackendCheck, Check, Destination, DnsQuestion, Exchange, HttpRequest, Probe, ProgramCall, RECORD_TYPES,
+    BackendCheck, Check, Destination, DnsQuestion, Exchange, HttpRequest, Probe, ProgramCall, RECORD_TYPES, TlsRules,
 };
 
 /// What a virtual server says for all of its checks, and a real server over that.
@@ -112,7 +112,7 @@ pub(super) fn read(said: &Block, defaults: &CheckDefaults, imported: &mut Import
                 }
             }
             "misc_timeout" => own.connect_timeout = seconds(line, TIMEOUTS, imported),
-            "url" | "misc_path" | "type" | "name" | "payload" | "require_reply" | "host" => {}
+            "url" | "misc_path" | "type" | "name" | "payload" | "require_reply" | "host" | "enable_sni" => {}
             _ if own.take(line, imported) => {}
             other => imported.note(&line.place, format_args!("{other} of {}: has no equal", said.name())),
         }
@@ -148,9 +148,12 @@ fn probe(said: &Block, defaults: &CheckDefaults, imported: &mut Imported) -> Opt
         "TCP_CHECK" => Some((Probe::Tcp(Exchange::default()), 1)),
         "HTTP_GET" => Some((Probe::Http(http(said, defaults, imported)), 1)),
         "SSL_GET" => {
-            let instead = "checked by tcp here, as there is no TLS; for the answer use a command, e.g. curl";
-            imported.note(place, format_args!("SSL_GET: {instead}"));
-            Some((Probe::Tcp(Exchange::default()), 1))
+            let request = http(said, defaults, imported);
+            if request.host.is_some() && said.find("enable_sni").is_none() {
+                let instead = "here the host is asked for in the handshake, too";
+                imported.note(place, format_args!("SSL_GET without enable_sni: {instead}"));
+            }
+            Some((Probe::Https(request, TlsRules::default()), 1))
         }
         "SMTP_CHECK" => {
             imported.note(place, "SMTP_CHECK: the greeting 220 is looked for, and nothing said");

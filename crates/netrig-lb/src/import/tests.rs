@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::tree::Files;
 use super::{Imported, keepalived, lines, play};
-use crate::health::check::{Probe, ProgramCall};
+use crate::health::check::{HttpRequest, Probe, ProgramCall, TlsRules};
 use crate::ipvs::Forwarding;
 use crate::message::ForwardingMethod;
 use crate::names::NameResolution;
@@ -90,6 +90,26 @@ fn a_check_whose_exit_status_is_a_weight_is_left_out() {
     let imported = checked("MISC_CHECK {\n misc_path \"/bin/true\"\n misc_dynamic\n}");
     assert_eq!(imported.rules.services[0].check, None);
     assert!(imported.notes.iter().any(|note| note.contains("misc_dynamic")), "{:?}", imported.notes);
+}
+
+#[test]
+fn a_check_over_tls_becomes_one() {
+    let url =
+        "url {\n path /up\n status_code 200\n digest 9b3a0c85a887a256d6939da88aabd8cd\n}\nvirtualhost www.example.com";
+    let of = |more: &str| {
+        let imported = checked(&format!("SSL_GET {{\n{url}\n{more}\n}}"));
+        let check = imported.rules.services[0].check.clone().unwrap();
+        let host = Some("www.example.com".to_owned());
+        let request = HttpRequest { path: "/up".to_owned(), host, status: vec![(200, 200)], body: None };
+        assert_eq!(check.probe, Probe::Https(request, TlsRules::default()));
+        assert!(imported.notes.iter().any(|note| note.contains("digest: there is a text")), "{:?}", imported.notes);
+        imported.notes.join("\n")
+    };
+    assert!(!of("enable_sni").contains("sni"));
+    assert!(of("").contains("SSL_GET without enable_sni"));
+    // Whom keepalived shows a certificate of its own.
+    let ssl = "SSL {\n ca /etc/ca.pem\n certificate /etc/a.pem\n}\n";
+    assert!(conf(ssl).notes.iter().any(|note| note.contains("SSL")), "{:?}", conf(ssl).notes);
 }
 
 #[test]

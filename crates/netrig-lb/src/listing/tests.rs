@@ -105,9 +105,9 @@ fn health_has_its_reasons() {
     let expected = [
         "Prot LocalAddress:Port            State       For         Weight  Took      Reason",
         "  -> RemoteAddress:Port",
-        "TCP  192.0.2.1:80 http, healthy weight 1, quorum 2, MISSED",
+        "TCP  192.0.2.1:80 https, healthy weight 1, quorum 2, MISSED",
         "  -> 10.0.0.9:8080                down        1 min 15 s  0       0.8 ms    status 503, expected 200-399",
-        "  -> 10.0.0.12:8080               up          1 min 15 s  1       0.8 ms    -",
+        "  -> 10.0.0.12:8080               up          1 min 15 s  1       0.8 ms    certificate until 2100-01-01 00:00 UTC",
         "UDP  [2001:db8::53]:53 not checked",
         "  -> [2001:db8:0:1::53]:53        -           -           0       -         -",
     ];
@@ -119,7 +119,7 @@ fn one_that_is_taken_out_says_why() {
     let text = services(&fixture::status_with_an_outlier(), &asked(ListingKind::Health), Style::Health, Names::Numeric);
     let row = "  -> 10.0.0.12:8080               ejected     12 s        0       0.8 ms    7 connections refused, and the balancer's own: connection refused";
     assert!(text.lines().any(|line| line == row), "{text}");
-    assert!(text.contains("TCP  192.0.2.1:80 http and outliers, healthy weight 1"), "{text}");
+    assert!(text.contains("TCP  192.0.2.1:80 https and outliers, healthy weight 1"), "{text}");
 }
 
 #[test]

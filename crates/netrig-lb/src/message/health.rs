@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceHealth {
-    /// `tcp`, `http`, `udp`, `dns`, `icmp`, `command`; `none` where backends are found out by their clients' connections alone.
+    /// `tcp`, `http`, `https`, `udp`, `dns`, `icmp`, `command`; `none` where backends are found out by their clients' connections alone.
     pub check: String,
     /// Whether backends are taken out that their clients' connections fail at.
     #[serde(default)]
@@ -42,6 +42,10 @@ pub struct BackendHealth {
     /// Duration of the last check, and of all that were good or bad; microseconds.
     pub last_us: Option<u64>,
     pub took_us: u64,
+    /// When the first of the certificates ends that the backend showed to the last check by `https`, seconds since 1970 (UTC); `null` where
+    /// none was shown.
+    #[serde(default)]
+    pub certificate_end: Option<u64>,
     /// What its clients' connections say; `null` where its service has no outlier detection, and for sorry servers.
     #[serde(default)]
     pub outlier: Option<BackendOutlier>,

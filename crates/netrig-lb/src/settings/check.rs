@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rig_cli::mistakes::FileError;
 use rig_cli::source::Source;
 use rig_datapath::balancer::Scheduler;
 use rig_stats::units::{Percent, Span};
+use rustls::pki_types::ServerName;
 use toml::Spanned;
 
 use crate::health::check::{
     BEGINNINGS, BELOW_QUORUM, BackendCheck, Beginning, BelowQuorum, Check, DESTINATIONS, Destination, DnsQuestion,
     Exchange, HttpRequest, ON_FAILURE, OnFailure, PROBES, PoolRules, Probe, ProgramCall, RECORD_TYPES, RecordType,
-    name_in, status_text,
+    TlsRules, name_in, status_text,
 };
 use crate::message::ForwardingMethod;
 use crate::settings::Backend;
@@ -51,6 +53,9 @@ pub(super) struct CheckFile {
     host: Option<Spanned<String>>,
     status: Option<Spanned<String>>,
     body: Option<Spanned<String>>,
+    verify: Option<Spanned<bool>>,
+    ca: Option<Spanned<PathBuf>>,
+    server_name: Option<Spanned<String>>,
     name: Option<Spanned<String>>,
     record: Option<Spanned<String>>,
     command: Option<Spanned<Vec<String>>>,
@@ -163,11 +168,6 @@ impl Reader<'_> {
     fn probe(&self) -> Result<Probe> {
         let file = self.file;
         let kind = file.kind.get_ref().as_str();
-        if kind == "https" {
-            let hint = "this netrig has no TLS: check the port by tcp, or by a command, \
-                        e.g. [\"/usr/bin/curl\", \"-fsk\", \"https://...\"]";
-            return Err(self.error(file.kind.span(), "a check by https", hint));
-        }
         if !PROBES.contains(&kind) {
             let hint = format!("choose one of {}", PROBES.join(", "));
             return Err(self.error(file.kind.span(), format!("there is no check by '{kind}'"), &hint));
@@ -175,10 +175,13 @@ impl Reader<'_> {
         let of_kinds = [
             ("send", span(&file.send), "tcp udp"),
             ("expect", span(&file.expect), "tcp udp"),
-            ("path", span(&file.path), "http"),
-            ("host", span(&file.host), "http"),
-            ("status", span(&file.status), "http"),
-            ("body", span(&file.body), "http"),
+            ("path", span(&file.path), "http https"),
+            ("host", span(&file.host), "http https"),
+            ("status", span(&file.status), "http https"),
+            ("body", span(&file.body), "http https"),
+            ("verify", span(&file.verify), "https"),
+            ("ca", span(&file.ca), "https"),
+            ("server_name", span(&file.server_name), "https"),
             ("name", span(&file.name), "dns"),
             ("record", span(&file.record), "dns"),
             ("command", span(&file.command), "command"),
@@ -193,6 +196,7 @@ impl Reader<'_> {
         Ok(match kind {
             "tcp" => Probe::Tcp(self.exchange(true)?),
             "http" => Probe::Http(self.http()?),
+            "https" => Probe::Https(self.http()?, self.tls()?),
             "udp" => Probe::Udp(self.exchange(false)?),
             "dns" => Probe::Dns(self.question()?),
             "icmp" => Probe::Icmp,
@@ -240,6 +244,27 @@ impl Reader<'_> {
             })?,
         };
         Ok(HttpRequest { path: path.unwrap_or_else(|| "/".to_owned()), host, status, body })
+    }
+
+    fn tls(&self) -> Result<TlsRules> {
+        let file = self.file;
+        if let Some(said) = file.ca.as_ref().filter(|said| !said.get_ref().is_absolute()) {
+            let what = format!("'{}' is not a file's whole path", shown(&said.get_ref().to_string_lossy()));
+            return Err(self.error(said.span(), what, "write the path from / on of a file of PEM"));
+        }
+        let verify = file.verify.as_ref().map_or(file.ca.is_some(), |said| *said.get_ref());
+        if let Some(said) = file.ca.as_ref().filter(|_| !verify) {
+            let hint = "remove it, or 'verify = false': without verification nobody's certificate is looked at";
+            return Err(self.error(said.span(), "'ca' of a check that does not verify", hint));
+        }
+        if let Some(said) =
+            file.server_name.as_ref().filter(|said| ServerName::try_from(said.get_ref().as_str()).is_err())
+        {
+            let what = format!("'{}' is not a name of a server", shown(said.get_ref()));
+            return Err(self.error(said.span(), what, "write a name of DNS, or an address, without a port"));
+        }
+        let server_name = file.server_name.as_ref().map(|said| said.get_ref().clone());
+        Ok(TlsRules { verify, ca: file.ca.as_ref().map(|said| said.get_ref().clone()), server_name })
     }
 
     fn question(&self) -> Result<DnsQuestion> {
@@ -520,11 +545,12 @@ pub(super) fn entries(check: &Check, forward: Option<ForwardingMethod>) -> Vec<(
             add("send", text(send));
             add("expect", text(expect));
         }
-        Probe::Http(HttpRequest { path, host, status, body }) => {
-            add("path", (path != "/").then(|| quoted(path)));
-            add("host", host.as_deref().map(quoted));
-            add("status", (status[..] != [(200, 399)]).then(|| quoted(&status_text(status))));
-            add("body", body.as_deref().map(quoted));
+        Probe::Http(request) => entries.extend(http_entries(request)),
+        Probe::Https(request, TlsRules { verify, ca, server_name }) => {
+            add("verify", (*verify != ca.is_some()).then(|| verify.to_string()));
+            add("ca", ca.as_ref().map(|file| quoted(&file.to_string_lossy())));
+            add("server_name", server_name.as_deref().map(quoted));
+            entries.extend(http_entries(request));
         }
         Probe::Dns(DnsQuestion { name, record }) => {
             add("name", (!name.is_empty()).then(|| quoted(name)));
@@ -540,6 +566,16 @@ pub(super) fn entries(check: &Check, forward: Option<ForwardingMethod>) -> Vec<(
         }
     }
     entries
+}
+
+fn http_entries(HttpRequest { path, host, status, body }: &HttpRequest) -> Vec<(&'static str, String)> {
+    let entries = [
+        ("path", (path != "/").then(|| quoted(path))),
+        ("host", host.as_deref().map(quoted)),
+        ("status", (status[..] != [(200, 399)]).then(|| quoted(&status_text(status)))),
+        ("body", body.as_deref().map(quoted)),
+    ];
+    entries.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
 fn quoted(text: &str) -> String {

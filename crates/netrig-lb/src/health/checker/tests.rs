@@ -8,6 +8,8 @@ use super::super::state::Health;
 use super::*;
 use crate::message::{Protocol, ServiceKey};
 
+mod tls;
+
 /// What must come may take this long on a machine that is busy with other things.
 const TIMEOUT: Duration = Duration::from_secs(60);
 const SERVICE: &str = "192.0.2.1:80";
@@ -34,6 +36,11 @@ fn outcome(probe: Probe, to: SocketAddr) -> Outcome {
 
 #[track_caller]
 fn outcome_within(probe: Probe, to: SocketAddr, timeout: Duration) -> Outcome {
+    last_within(probe, to, timeout).outcome
+}
+
+#[track_caller]
+fn last_within(probe: Probe, to: SocketAddr, timeout: Duration) -> LastProbe {
     let (news, told) = mpsc::channel();
     let checker = Checker::start(move || {
         let _ended = news.send(());
@@ -42,7 +49,7 @@ fn outcome_within(probe: Probe, to: SocketAddr, timeout: Duration) -> Outcome {
     checker.watch(vec![target(check(probe, timeout), to)], |_| None);
     told.recv_timeout(TIMEOUT).unwrap();
     let last = checker.board().records[&key(to)].last.clone();
-    last.unwrap().outcome
+    last.unwrap()
 }
 
 fn bad(reason: &str) -> Outcome {

@@ -23,7 +23,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use self::packet::{Arrived, Flow};
 use self::tcp::{Step, TcpClient};
 use super::check::Probe;
-use super::probe::{DatagramJudge, StreamJudge, Verdict, no_answer};
+use super::probe::{DatagramJudge, StreamJudge, TlsTrust, Verdict, no_answer};
 
 /// The way of clients' packets from here to a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +110,13 @@ impl DirectProbe {
             (Hop::Unresolved(hop), _) => format!("the next hop {} does not answer", hop.address),
             (_, Client::Tcp(client)) if client.is_connected() => format!("{} within {}", client.late(), Span(timeout)),
             _ => no_answer(timeout),
+        }
+    }
+
+    pub fn judge(&self) -> Option<&StreamJudge> {
+        match &self.what {
+            Client::Tcp(client) => Some(client.judge()),
+            Client::Datagram(_) | Client::Echo => None,
         }
     }
 
@@ -210,6 +217,7 @@ impl DirectPort {
         (to, path): (SocketAddr, ForwardingPath),
         source: Option<IpAddr>,
         (random, flight): (u64, u64),
+        trust: &mut TlsTrust,
     ) -> Result<DirectProbe, LaunchError> {
         if !self.heard.contains(&to.ip()) {
             let why = self.deaf.clone().unwrap_or_else(|| "answers are not heard yet".to_owned());
@@ -228,7 +236,7 @@ impl DirectPort {
         let ipv6 = to.is_ipv6();
         let lost_before = self.lost(ipv6);
         let probe_by = |of, what| DirectProbe { hop, of, what, waiting: Vec::new(), ipv6, lost_before };
-        if let Some((request, judge)) = StreamJudge::of(probe, to) {
+        if let Some((request, judge)) = StreamJudge::of(probe, to, trust)? {
             let (flow, socket) = self.flow(own, to, protocol::TCP)?;
             let client = TcpClient::new(flow, random as u32, request, judge);
             let packets = client.resend();
@@ -319,7 +327,7 @@ impl DirectPort {
         let packets = client.resend();
         // One that is not sent is sent again later, too.
         packets.iter().for_each(|packet| drop(self.send(&probe.hop, packet)));
-        !packets.is_empty()
+        client.may_resend()
     }
 
     /// A probe ends: nobody waits for its answer any more.

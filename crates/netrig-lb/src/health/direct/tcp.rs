@@ -1,4 +1,4 @@
-//! A client of TCP (RFC 9293) that is as much of one as a check needs: it connects, sends a short request, takes what comes in order
+//! A client of TCP (RFC 9293) that is as much of one as a check needs: it connects, says a little, takes what comes in order
 //! and ends by a reset. It has no clock and no I/O.
 
 use rig_wire::tcp::{self, flags};
@@ -18,9 +18,11 @@ pub struct TcpClient {
     first: u32,
     /// The next byte that is expected; `None` until the connection is there.
     expected: Option<u32>,
-    is_acknowledged: bool,
     mss: u16,
-    request: Vec<u8>,
+    /// All that was said since the connection is there.
+    said: Vec<u8>,
+    /// Bytes of it that have come.
+    acknowledged: usize,
     judge: StreamJudge,
     is_over: bool,
 }
@@ -36,7 +38,7 @@ impl TcpClient {
     /// `sequence` is one that nobody can guess (RFC 9293, 3.4.1).
     pub fn new(flow: Flow, sequence: u32, request: Vec<u8>, judge: StreamJudge) -> Self {
         let first = sequence.wrapping_add(1);
-        Self { flow, first, expected: None, is_acknowledged: false, mss: MSS, request, judge, is_over: false }
+        Self { flow, first, expected: None, mss: MSS, said: request, acknowledged: 0, judge, is_over: false }
     }
 
     /// What is sent first, and again while there is no answer.
@@ -46,23 +48,28 @@ impl TcpClient {
                 let options = tcp::Options { mss: Some(MSS), ..tcp::Options::default() };
                 vec![self.packet(self.first.wrapping_sub(1), flags::SYN, options, &[])]
             }
-            Some(_) if !self.is_acknowledged => self.request(),
-            Some(_) => Vec::new(),
+            Some(_) => self.data(self.acknowledged),
         }
     }
 
-    fn request(&self) -> Vec<Vec<u8>> {
+    /// Whether there may be something to send again, now or later.
+    pub fn may_resend(&self) -> bool {
+        self.expected.is_none() || self.acknowledged < self.said.len() || self.judge.says_more()
+    }
+
+    /// What was said from there on.
+    fn data(&self, from: usize) -> Vec<Vec<u8>> {
         let piece = |(n, data): (usize, &[u8])| {
-            let at = self.first.wrapping_add((n * usize::from(self.mss)) as u32);
+            let at = self.first.wrapping_add((from + n * usize::from(self.mss)) as u32);
             self.packet(at, flags::ACK | flags::PSH, tcp::Options::default(), data)
         };
-        self.request.chunks(self.mss.into()).enumerate().map(piece).collect()
+        self.said[from..].chunks(self.mss.into()).enumerate().map(piece).collect()
     }
 
     fn next(&self) -> u32 {
         match self.expected {
             None => self.first,
-            Some(_) => self.first.wrapping_add(self.request.len() as u32),
+            Some(_) => self.first.wrapping_add(self.said.len() as u32),
         }
     }
 
@@ -95,6 +102,10 @@ impl TcpClient {
     /// Whether a segment with this sequence number was sent: who quotes another has seen none of the connection (RFC 5927, 4.1).
     pub fn has_sent(&self, sequence: u32) -> bool {
         sequence.wrapping_sub(self.first.wrapping_sub(1)) <= self.next().wrapping_sub(self.first.wrapping_sub(1))
+    }
+
+    pub fn judge(&self) -> &StreamJudge {
+        &self.judge
     }
 
     pub fn late(&self) -> &'static str {
@@ -131,8 +142,7 @@ impl TcpClient {
         if !self.judge.wants_answer() {
             return Step { verdict: Some(Ok(())), ..Step::default() };
         }
-        self.is_acknowledged = self.request.is_empty();
-        let packets = if self.request.is_empty() { vec![self.acknowledge()] } else { self.request() };
+        let packets = if self.said.is_empty() { vec![self.acknowledge()] } else { self.data(0) };
         Step { packets, verdict: None }
     }
 
@@ -146,8 +156,9 @@ impl TcpClient {
             let verdict = (segment.sequence == expected).then(|| Err("connection reset".to_owned()));
             return Step { verdict, ..Step::default() };
         }
-        if segment.flags & flags::ACK != 0 && segment.acknowledgment == self.next() {
-            self.is_acknowledged = true;
+        let acknowledged = segment.acknowledgment.wrapping_sub(self.first) as usize;
+        if segment.flags & flags::ACK != 0 && (self.acknowledged..=self.said.len()).contains(&acknowledged) {
+            self.acknowledged = acknowledged;
         }
         let has_end = segment.flags & flags::FIN != 0;
         if segment.flags & flags::SYN != 0 {
@@ -169,14 +180,27 @@ impl TcpClient {
         if has_end {
             verdict = verdict.or_else(|| Some(self.judge.end()));
         }
-        Step { packets: vec![self.acknowledge()], verdict }
+        if verdict.is_some() {
+            return Step { packets: Vec::new(), verdict };
+        }
+        let before = self.said.len();
+        self.said.extend(self.judge.outgoing());
+        let packets = if self.said.len() == before { vec![self.acknowledge()] } else { self.data(before) };
+        Step { packets, verdict: None }
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
-    use super::super::super::check::{Exchange, HttpRequest, Probe};
+    use std::io::Write;
+    use std::sync::Arc;
+
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::{ServerConfig, ServerConnection};
+
+    use super::super::super::check::{Exchange, HttpRequest, Probe, TlsRules};
+    use super::super::super::probe::TlsTrust;
     use super::super::packet::{Arrived, read};
     use super::*;
 
@@ -185,7 +209,7 @@ mod tests {
     fn client(probe: &Probe) -> TcpClient {
         let peer: std::net::SocketAddr = "192.0.2.1:80".parse().unwrap();
         let flow = Flow { own: "10.0.0.1:4000".parse().unwrap(), peer, protocol: rig_wire::protocol::TCP };
-        let (request, judge) = StreamJudge::of(probe, peer).unwrap();
+        let (request, judge) = StreamJudge::of(probe, peer, &mut TlsTrust::new().unwrap()).unwrap().unwrap();
         TcpClient::new(flow, ISS, request, judge)
     }
 
@@ -263,6 +287,58 @@ mod tests {
         let last = client.take(&from_peer(1028, next, flags::ACK | flags::FIN, b"ell"));
         assert_eq!(last.verdict, Some(Ok(())));
         assert_eq!(sent(&last.packets)[0].flags, flags::RST | flags::ACK);
+    }
+
+    #[test]
+    fn what_is_said_later_is_sent_again_alone_until_it_has_come() {
+        let made = rcgen::generate_simple_self_signed(["www.example.com".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+        let mut server = ServerConnection::new(Arc::new(config)).unwrap();
+        let request = HttpRequest { path: "/".into(), host: None, status: vec![(200, 299)], body: None };
+        let mut client = client(&Probe::Https(request, TlsRules::default()));
+        let data = |packets: &[Vec<u8>]| sent(packets).into_iter().flat_map(|piece| piece.data).collect::<Vec<u8>>();
+        let hello = client.take(&from_peer(1000, ISS.wrapping_add(1), flags::SYN | flags::ACK, &[]));
+        let hello = data(&hello.packets);
+        server.read_tls(&mut &hello[..]).unwrap();
+        server.process_new_packets().unwrap();
+        let mut flight = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut flight).unwrap();
+        }
+        let after_hello = client.next();
+        let (mut at, mut said) = (1001_u32, Vec::new());
+        for piece in flight.chunks(300) {
+            let step = client.take(&from_peer(at, after_hello, flags::ACK, piece));
+            at += piece.len() as u32;
+            let segments = sent(&step.packets);
+            assert!(step.verdict.is_none() && segments.iter().all(|segment| segment.acknowledgment == at));
+            said.extend(data(&step.packets));
+        }
+        // All of that was lost: it alone is sent again, from where it began, and what has come of it is not.
+        let again = client.resend();
+        assert_eq!((sent(&again)[0].sequence, data(&again)), (after_hello, said.clone()));
+        client.take(&from_peer(at, after_hello.wrapping_add(10), flags::ACK, &[]));
+        assert_eq!(data(&client.resend()), said[10..]);
+        // An acknowledgment from before, and one of what was never said, change nothing.
+        for wrong in [after_hello, client.next().wrapping_add(1)] {
+            client.take(&from_peer(at, wrong, flags::ACK, &[]));
+            assert_eq!(data(&client.resend()), said[10..]);
+        }
+        server.read_tls(&mut &said[..]).unwrap();
+        server.process_new_packets().unwrap();
+        server.writer().write_all(b"HTTP/1.0 200 OK\r\n\r\n").unwrap();
+        let mut page = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut page).unwrap();
+        }
+        let end = client.next();
+        let last = client.take(&from_peer(at, end, flags::ACK, &page));
+        assert_eq!(last.verdict, Some(Ok(())));
+        let reset = sent(&last.packets);
+        assert_eq!((reset[0].flags, reset[0].sequence), (flags::RST | flags::ACK, end));
     }
 
     #[test]

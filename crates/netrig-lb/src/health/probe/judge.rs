@@ -1,12 +1,15 @@
 //! Whether what came back is what was expected. Bytes of a peer that may be anything: memory is bounded whatever it sends.
 
+use std::io;
 use std::net::SocketAddr;
+use std::time::SystemTime;
 
 use super::super::check::{DnsQuestion, Exchange, HttpRequest, Probe, status_text};
+use super::tls::{TlsClient, TlsTrust};
 use super::words::Verdict;
 
 /// Bytes of an answer that are looked through at most.
-const LONGEST_ANSWER: usize = 64 << 10;
+pub(super) const LONGEST_ANSWER: usize = 64 << 10;
 /// Status line and header fields of HTTP.
 const LONGEST_HEAD: usize = 16 << 10;
 const MOST_FIELDS: usize = 100;
@@ -46,7 +49,7 @@ fn has(bytes: &[u8], wanted: &[u8]) -> bool {
 }
 
 /// A text of a peer or of a file, for a message.
-fn shown(bytes: &[u8]) -> String {
+pub(super) fn shown(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).escape_debug().take(40).collect()
 }
 
@@ -57,6 +60,7 @@ pub enum StreamJudge {
     Connection,
     Text(SearchFor),
     Http(HttpAnswer),
+    Https(Box<TlsClient>),
 }
 
 #[derive(Debug)]
@@ -71,19 +75,41 @@ pub struct HttpAnswer {
 }
 
 impl StreamJudge {
-    /// With what is sent first; `None` where a probe is none over a connection. `to` is who is asked.
-    pub fn of(probe: &Probe, to: SocketAddr) -> Option<(Vec<u8>, Self)> {
-        match probe {
-            Probe::Tcp(Exchange { expect, .. }) if expect.is_empty() => Some((Vec::new(), Self::Connection)),
-            Probe::Tcp(Exchange { send, expect }) => Some((send.clone(), Self::Text(SearchFor(Search::new(expect))))),
-            Probe::Http(request) => {
-                let (path, host) = (&request.path, request.host.clone().unwrap_or_else(|| to.to_string()));
-                // 1.0: no server sends it in chunks, and each closes.
-                let text = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: netrig-lb\r\n\r\n");
-                let answer = HttpAnswer { request: request.clone(), head: Vec::new(), body: None };
-                Some((text.into_bytes(), Self::Http(answer)))
+    /// With what is sent first; `None` where a probe is none over a connection. `to` is who is asked. Errors are this machine's.
+    pub fn of(probe: &Probe, to: SocketAddr, trust: &mut TlsTrust) -> io::Result<Option<(Vec<u8>, Self)>> {
+        Ok(Some(match probe {
+            Probe::Tcp(Exchange { expect, .. }) if expect.is_empty() => (Vec::new(), Self::Connection),
+            Probe::Tcp(Exchange { send, expect }) => (send.clone(), Self::Text(SearchFor(Search::new(expect)))),
+            Probe::Http(request) => (request_text(request, to), Self::Http(HttpAnswer::new(request))),
+            Probe::Https(request, rules) => {
+                let name = rules.server_name.as_ref().or(request.host.as_ref());
+                let name = (name.map(String::as_str), to.ip());
+                let mut client = Box::new(trust.client(rules, name, HttpAnswer::new(request))?);
+                let hello = client.say(&request_text(request, to))?;
+                (hello, Self::Https(client))
             }
-            _ => None,
+            _ => return Ok(None),
+        }))
+    }
+
+    /// What has to be said after what has been taken.
+    pub fn outgoing(&mut self) -> Vec<u8> {
+        match self {
+            Self::Https(client) => client.outgoing(),
+            Self::Connection | Self::Text(_) | Self::Http(_) => Vec::new(),
+        }
+    }
+
+    /// Whether there may be more to say than what was sent first.
+    pub fn says_more(&self) -> bool {
+        matches!(self, Self::Https(_))
+    }
+
+    /// When the first of the certificates ends that were shown.
+    pub fn certificate_end(&self) -> Option<SystemTime> {
+        match self {
+            Self::Https(client) => client.certificate_end(),
+            Self::Connection | Self::Text(_) | Self::Http(_) => None,
         }
     }
 
@@ -102,6 +128,7 @@ impl StreamJudge {
                 search.is_exhausted().then(|| Err(lacks("the answer", &search.wanted)))
             }
             Self::Http(answer) => answer.take(bytes),
+            Self::Https(client) => client.take(bytes),
         }
     }
 
@@ -111,23 +138,29 @@ impl StreamJudge {
             Self::Connection => Ok(()),
             Self::Text(SearchFor(search)) if search.looked == 0 => Err("closed without an answer".to_owned()),
             Self::Text(SearchFor(search)) => Err(lacks("the answer", &search.wanted)),
-            Self::Http(answer) => match &answer.body {
-                None if answer.head.is_empty() => Err("closed without an answer".to_owned()),
-                None => Err("closed in the middle of the answer's head".to_owned()),
-                Some((search, _)) => Err(lacks("the body", &search.wanted)),
-            },
+            Self::Http(answer) => answer.end(),
+            Self::Https(client) => client.end(),
         }
     }
 
     /// What had come when time was over.
     pub fn late(&self) -> &'static str {
         match self {
-            Self::Http(HttpAnswer { head, body: None, .. }) if head.is_empty() => "connected, and no answer",
-            Self::Text(SearchFor(search)) if search.looked == 0 => "connected, and no answer",
-            Self::Http(HttpAnswer { body: None, .. }) => "half of an answer's head",
-            _ => "an answer that goes on without what is expected",
+            Self::Http(answer) => answer.late(),
+            Self::Https(client) => client.late(),
+            Self::Text(SearchFor(search)) if search.looked == 0 => NOTHING_YET,
+            Self::Text(_) | Self::Connection => GOES_ON,
         }
     }
+}
+
+const NOTHING_YET: &str = "connected, and no answer";
+const GOES_ON: &str = "an answer that goes on without what is expected";
+
+/// 1.0: no server sends it in chunks, and each closes.
+fn request_text(HttpRequest { path, host, .. }: &HttpRequest, to: SocketAddr) -> Vec<u8> {
+    let host = host.clone().unwrap_or_else(|| to.to_string());
+    format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nUser-Agent: netrig-lb\r\n\r\n").into_bytes()
 }
 
 fn lacks(what: &str, wanted: &[u8]) -> String {
@@ -135,7 +168,27 @@ fn lacks(what: &str, wanted: &[u8]) -> String {
 }
 
 impl HttpAnswer {
-    fn take(&mut self, bytes: &[u8]) -> Option<Verdict> {
+    fn new(request: &HttpRequest) -> Self {
+        Self { request: request.clone(), head: Vec::new(), body: None }
+    }
+
+    pub(super) fn end(&self) -> Verdict {
+        match &self.body {
+            None if self.head.is_empty() => Err("closed without an answer".to_owned()),
+            None => Err("closed in the middle of the answer's head".to_owned()),
+            Some((search, _)) => Err(lacks("the body", &search.wanted)),
+        }
+    }
+
+    pub(super) fn late(&self) -> &'static str {
+        match &self.body {
+            None if self.head.is_empty() => NOTHING_YET,
+            None => "half of an answer's head",
+            Some(_) => GOES_ON,
+        }
+    }
+
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Option<Verdict> {
         if let Some((search, left)) = &mut self.body {
             return body(search, left, bytes);
         }
@@ -266,7 +319,8 @@ mod tests {
     fn http(status: &[(u16, u16)], body: Option<&str>) -> StreamJudge {
         let request =
             HttpRequest { path: "/".into(), host: None, status: status.to_vec(), body: body.map(str::to_owned) };
-        StreamJudge::of(&Probe::Http(request), "10.0.0.1:80".parse().unwrap()).unwrap().1
+        let to = "10.0.0.1:80".parse().unwrap();
+        StreamJudge::of(&Probe::Http(request), to, &mut TlsTrust::new().unwrap()).unwrap().unwrap().1
     }
 
     const GOOD: &[(u16, u16)] = &[(200, 399)];

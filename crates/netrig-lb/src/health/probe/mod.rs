@@ -5,6 +5,7 @@ mod datagram;
 mod echo;
 mod judge;
 mod stream;
+mod tls;
 pub(super) mod words;
 
 pub use command::CommandProbe;
@@ -12,4 +13,5 @@ pub use datagram::DatagramProbe;
 pub use echo::{EchoSocket, nonce_of as echo_nonce, request as echo_request};
 pub use judge::{DatagramJudge, StreamJudge};
 pub use stream::StreamProbe;
+pub use tls::TlsTrust;
 pub use words::{Verdict, no_answer, of_error};

@@ -44,6 +44,10 @@ impl StreamProbe {
         Ok(Self { socket, request, sent: 0, is_connected: false, judge })
     }
 
+    pub fn judge(&self) -> &StreamJudge {
+        &self.judge
+    }
+
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -73,20 +77,29 @@ impl StreamProbe {
                 return Ok(Some(Ok(())));
             }
         }
-        while self.sent < self.request.len() {
-            self.sent += (&self.socket).write(&self.request[self.sent..])?;
-        }
         let mut piece = [0; PIECE];
         loop {
+            self.send()?;
             match (&self.socket).read(&mut piece)? {
                 0 => return Ok(Some(self.judge.end())),
                 read => {
-                    if let Some(verdict) = self.judge.take(&piece[..read]) {
-                        return Ok(Some(verdict));
+                    let verdict = self.judge.take(&piece[..read]);
+                    self.request.extend(self.judge.outgoing());
+                    if verdict.is_some() {
+                        // What an alert says belongs to the peer's log; the verdict stands without it.
+                        let _unsent = self.send();
+                        return Ok(verdict);
                     }
                 }
             }
         }
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        while self.sent < self.request.len() {
+            self.sent += (&self.socket).write(&self.request[self.sent..])?;
+        }
+        Ok(())
     }
 
     pub fn late(&self, timeout: Duration) -> String {

@@ -20,6 +20,8 @@ pub fn of_error(error: &io::Error) -> String {
         K::TimedOut => "no answer, the kernel has given up".to_owned(),
         K::PermissionDenied => "not permitted by this machine (a firewall, or CAP_NET_RAW is missing)".to_owned(),
         K::AddrNotAvailable => "the address to check from is not this machine's, or no port is free".to_owned(),
+        // What was put in words already may name a file.
+        _ if error.get_ref().is_some() => error.to_string(),
         _ => error.to_string().to_lowercase(),
     }
 }

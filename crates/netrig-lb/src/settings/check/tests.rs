@@ -67,6 +67,17 @@ fn all_keys_are_read_and_written() {
         },
     };
     assert_eq!(http, wanted);
+    let https = |text: &str| match check(NAT, &format!("kind = 'https'\n{text}")).probe {
+        Probe::Https(request, tls) => (request, tls),
+        other => panic!("{other:?}"),
+    };
+    let (request, tls) =
+        https("host = 'www.example.com'\npath = '/up'\nca = '/etc/ca.pem'\nserver_name = 'a.example.com'");
+    assert_eq!((request.path.as_str(), request.host.as_deref()), ("/up", Some("www.example.com")));
+    let name = Some("a.example.com".to_owned());
+    assert_eq!(tls, TlsRules { verify: true, ca: Some("/etc/ca.pem".into()), server_name: name });
+    assert_eq!(https("").1, TlsRules::default());
+    assert_eq!(https("verify = true").1, TlsRules { verify: true, ..TlsRules::default() });
     let dns = check(NAT, "kind = 'dns'\nname = 'example.com.'\nrecord = 'AAAA'");
     assert_eq!(dns.probe, Probe::Dns(DnsQuestion { name: "example.com".into(), record: RecordType(28) }));
     let udp = check(NAT, "kind = 'udp'\nsend = '0x00ff10'\nexpect = 'pong'");
@@ -81,9 +92,12 @@ fn all_keys_are_read_and_written() {
 #[test]
 fn what_cannot_be_is_refused_with_its_line_and_a_way_out() {
     let cases = [
-        (NAT, "kind = 'https'", "a check by https", "no TLS"),
-        (NAT, "kind = 'smtp'", "there is no check by 'smtp'", "tcp, http, udp, dns, icmp, command"),
-        (NAT, "kind = 'tcp'\npath = '/'", "'path' of a check by tcp", "checks by http"),
+        (NAT, "kind = 'http'\nverify = true", "'verify' of a check by http", "checks by https"),
+        (NAT, "kind = 'https'\nverify = false\nca = '/etc/ca.pem'", "'ca' of a check that does not verify", "remove"),
+        (NAT, "kind = 'https'\nca = 'ca.pem'", "'ca.pem' is not a file's whole path", "from /"),
+        (NAT, "kind = 'https'\nserver_name = 'a.example.com:443'", "is not a name of a server", "without a port"),
+        (NAT, "kind = 'smtp'", "there is no check by 'smtp'", "tcp, http, https, udp, dns, icmp, command"),
+        (NAT, "kind = 'tcp'\npath = '/'", "'path' of a check by tcp", "checks by http and https"),
         (NAT, "kind = 'tcp'\nto = 'service'", "checks to the service's own address", "route and tunnel"),
         (ROUTE, "kind = 'command'\ncommand = ['/x']\nto = 'service'", "service's own address", "its own"),
         (NAT, "kind = 'icmp'\nport = 7", "'port' of a check by icmp", "no port"),

@@ -1,7 +1,7 @@
 //! Checks of a service's own address at each backend, by direct routing and through tunnels: what answers them is what answers clients.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use netrig_lb::message::{BackendEntry, BackendHealthState, Status};
 use rig_sys::netlink::Netlink;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::{ServerConfig, ServerConnection};
 
 use super::lab::{self, Plan, Wires, until};
 use super::unpack::Decapsulator;
@@ -16,6 +18,42 @@ use super::{BalancerDirectory, Daemon, again};
 
 const SERVICES: [&str; 2] = ["10.9.0.1", "fd09::1"];
 const PAGE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 6000\r\n\r\n";
+
+/// What a server shows to who speaks TLS to it, made for this run.
+fn tls() -> Arc<ServerConfig> {
+    let made = rcgen::generate_simple_self_signed(["www.example.com".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    // Larger than a segment, as chains are.
+    let chain = vec![made.cert.der().clone(); 8];
+    Arc::new(builder.with_no_client_auth().with_single_cert(chain, key).unwrap())
+}
+
+/// Answers a request, over TLS where that is spoken.
+fn serve(mut stream: TcpStream, tls: &Arc<ServerConfig>) {
+    let page = [PAGE, &vec![b'.'; 5996], b"well"].concat();
+    let answer = |stream: &mut dyn ReadWrite| {
+        // A check that wants no page has gone by now. One that does gets what it looks for after several segments.
+        if stream.read(&mut [0; 1024]).is_ok_and(|length| length > 0) {
+            let _ = stream.write_all(&page);
+            let _ = stream.read(&mut [0; 16]);
+        }
+    };
+    let mut first = [0];
+    if stream.peek(&mut first).is_ok() && first[0] == TLS_HANDSHAKE {
+        let mut connection = ServerConnection::new(Arc::clone(tls)).unwrap();
+        return answer(&mut rustls::Stream::new(&mut connection, &mut stream));
+    }
+    answer(&mut stream);
+}
+
+/// RFC 8446, 5.1.
+const TLS_HANDSHAKE: u8 = 22;
+
+trait ReadWrite: Read + Write {}
+
+impl<T: Read + Write> ReadWrite for T {}
 
 /// A server of pages and an echo of datagrams, both on port 80 of these addresses alone.
 struct Servers {
@@ -26,7 +64,7 @@ struct Servers {
 impl Servers {
     fn start(ns: &rig_sys::netns::NetNs, addresses: &[IpAddr]) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
-        let mut threads = Vec::new();
+        let (mut threads, tls) = (Vec::new(), tls());
         for address in addresses {
             let (listener, socket) = ns
                 .run(|| (TcpListener::bind((*address, 80)).unwrap(), UdpSocket::bind((*address, 80)).unwrap()))
@@ -35,21 +73,16 @@ impl Servers {
             socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
             let told = [(); 2].map(|()| Arc::clone(&ends));
             let [pages, datagrams] = told;
+            let tls = Arc::clone(&tls);
             threads.push(thread::spawn(move || {
                 while !pages.load(Ordering::Relaxed) {
-                    let Ok((mut stream, _)) = listener.accept() else {
+                    let Ok((stream, _)) = listener.accept() else {
                         thread::sleep(Duration::from_millis(2));
                         continue;
                     };
                     stream.set_nonblocking(false).unwrap();
                     stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-                    // A check that wants no page has gone by now. One that does gets what it looks for after several segments.
-                    let asked = stream.read(&mut [0; 1024]);
-                    if asked.is_ok_and(|length| length > 0) {
-                        let page = [PAGE, &vec![b'.'; 5996], b"well"].concat();
-                        let _ = stream.write_all(&page);
-                        let _ = stream.read(&mut [0; 16]);
-                    }
+                    serve(stream, &tls);
                 }
             }));
             threads.push(thread::spawn(move || {
@@ -159,6 +192,18 @@ fn checked(forward: &str) {
     until("the own addresses", all_up);
     again_by("kind = 'http'\nbody = 'well'");
     found(&home, "http", refused);
+    again_by("kind = 'https'\nhost = 'www.example.com'\nbody = 'well'");
+    found(&home, "https", refused);
+    let shown: Vec<bool> =
+        backends(&home).iter().map(|backend| backend.health.as_ref().unwrap().certificate_end.is_some()).collect();
+    assert_eq!(shown, [true, false, true, false]);
+    again_by("kind = 'https'\nverify = true\nca = '/dev/null'");
+    until("issuers that cannot be read", || {
+        backends(&home).iter().all(|backend| {
+            let health = backend.health.as_ref().unwrap();
+            health.unable > 0 && health.reason.as_deref().is_some_and(|reason| reason.contains("/dev/null"))
+        })
+    });
     again_by("kind = 'udp'\nsend = 'ping'\nexpect = 'ping'");
     found(&home, "udp", (Down, Some("port unreachable")));
     again_by("kind = 'icmp'");
