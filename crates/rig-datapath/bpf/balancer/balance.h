@@ -135,7 +135,7 @@ OF_PACKET(int, forward_whole, (struct xdp_md *ctx, int kind, __u32 entry), (ctx,
 	if (s->forward != TUNNEL)
 		return 0;
 	local = local_at(c->local);
-	return local ? encapsulate(ctx, p, local, &b->address) : DROP_INTERNAL;
+	return local ? encapsulate(ctx, p, local, b) : DROP_INTERNAL;
 }
 
 /* As `translate`, and what is further done with segments of connections that the SYN proxy has made, or whose backend is to be told of the client. */
@@ -183,7 +183,11 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	if (reason)
 		return drop(reason);
 	if (direction == INWARD && s->forward == TUNNEL) {
-		outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+		const struct backend *b = backend_at(c->backend);
+
+		if (!b)
+			return drop(DROP_INTERNAL);
+		outer = tunnel_length(b, p->ipv6);
 		route.mtu = through_tunnel(c->backend, route.mtu, tick);
 	} else if (direction == INWARD && c->counter & TELLS && kind == FLOW) {
 		outer = address_bytes(c->counter & PREFIXED ? ADDRESS_PROXY_V2 : ADDRESS_TOA, p->ipv6);
@@ -334,7 +338,12 @@ static always_inline int begin(struct xdp_md *ctx, struct packet *p, enum kind k
 	if (kind == FLOW && !p->opens)
 		number = service_for(&p->tuple);
 	if (!number) {
-		number = without_service(ctx, p, kind, tick);
+		if (kind == ERROR) {
+			*entry = entry_inside(p, ctx);
+			if (*entry)
+				return 0;
+		}
+		number = without_service(ctx, p, p->kind, tick);
 		if (DIRECTION(number) == INWARD)
 			return number;
 		*entry = number;

@@ -29,6 +29,7 @@ use crate::test_run::Verdict;
 use super::config::{
     AccessLists, ClientAddress, Config, ForwardingMethod, Policy, PortReuse, Protocol, Service, SynProxy,
 };
+use super::encapsulation::Encapsulation;
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::State;
@@ -99,6 +100,7 @@ struct BackendState {
     weight: u32,
     limit: u32,
     lower: u32,
+    encapsulation: Encapsulation,
     /// The limit that it has reached, if it has not fallen below the lower one since.
     reached: u32,
     /// Removed; true once it was seen without connections.
@@ -259,6 +261,7 @@ impl Model {
                 known.weight = service.scheduler.weight(backend.weight);
                 known.limit = backend.limit.map_or(0, std::num::NonZero::get);
                 known.lower = backend.lower_limit.map_or(0, std::num::NonZero::get);
+                known.encapsulation = backend.encapsulation;
                 numbers.push(number);
             }
             let list = schedule::list(service.scheduler, &service.backends);
@@ -621,7 +624,7 @@ impl Model {
     ) -> Result<(), Refusal> {
         let connection = &self.connections[at];
         let service = &self.services[connection.service.0].service;
-        let backend = self.backends[connection.backend].address;
+        let BackendState { address: backend, encapsulation, .. } = self.backends[connection.backend];
         let direct_return = matches!(service.forward, ForwardingMethod::Route | ForwardingMethod::Tunnel { .. });
         if packet.ttl <= 1 {
             return Err(Drop::Ttl.into());
@@ -649,8 +652,8 @@ impl Model {
         let outer = match (tunnel, packet.is_ipv6()) {
             (false, _) if told.is_some() => told.unwrap_or(0),
             (false, _) => 0,
-            (true, false) => 20,
-            (true, true) => 40,
+            (true, false) => 20 + encapsulation.header.length(),
+            (true, true) => 40 + encapsulation.header.length(),
         };
         if packet.length + outer > route.mtu {
             let nat = direction == Direction::Outward && service.forward == ForwardingMethod::Nat;
@@ -674,7 +677,7 @@ impl Model {
                 packet.complete(frame);
             }
             if let (true, Some(local)) = (tunnel, local) {
-                packet.encapsulate(frame, local.ip(), backend.ip());
+                packet.encapsulate(frame, local.ip(), backend.ip(), encapsulation);
             }
         }
         packet.set_link(frame, route.source, route.destination);
