@@ -34,6 +34,7 @@ const SMALL: Sizes = Sizes {
     prefixes: 1,
     sources: 2,
     templates: 1,
+    fragments: 1,
     ports: PortShare::WHOLE,
 };
 

@@ -1,6 +1,6 @@
 //! What one configuration has that the other has not, in words.
 
-use rig_datapath::balancer::{ExpiryPolicy, Timeouts, UnhandledPolicy};
+use rig_datapath::balancer::{ExpiryPolicy, FragmentPolicy, Timeouts, UnhandledPolicy};
 use rig_stats::units::{Span, counted};
 
 use super::client_address::client_address_name;
@@ -26,16 +26,20 @@ pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
             }
         }
     }
-    let unhandled = |unhandled| match unhandled {
-        UnhandledPolicy::Drop => "dropped",
-        UnhandledPolicy::Pass => "passed to the kernel",
-    };
-    let policies = [
-        ("fragments", old.policy.fragments, new.policy.fragments),
-        ("packets with IP options", old.policy.options, new.policy.options),
-    ];
-    for (what, _, now) in policies.into_iter().filter(|(_, before, now)| before != now) {
-        said.push(format!("{what} are now {}", unhandled(now)));
+    if old.policy.fragments != new.policy.fragments {
+        let fragments = match new.policy.fragments {
+            FragmentPolicy::Forward => "forwarded after their first one",
+            FragmentPolicy::Drop => "dropped",
+            FragmentPolicy::Pass => "passed to the kernel",
+        };
+        said.push(format!("fragments are now {fragments}"));
+    }
+    if old.policy.options != new.policy.options {
+        let options = match new.policy.options {
+            UnhandledPolicy::Drop => "dropped",
+            UnhandledPolicy::Pass => "passed to the kernel",
+        };
+        said.push(format!("packets with IP options are now {options}"));
     }
     if old.policy.strays != new.policy.strays {
         let most =

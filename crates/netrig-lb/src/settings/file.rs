@@ -67,6 +67,7 @@ pub(super) struct RoomFile {
     pub prefixes: Option<u32>,
     pub sources: Option<u32>,
     pub templates: Option<u32>,
+    pub fragments: Option<u32>,
 }
 
 #[derive(Debug, serde::Deserialize)]
@@ -97,11 +98,20 @@ pub(super) struct BgpFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct PolicyFile {
     #[serde(default)]
-    pub fragments: Unhandled,
+    pub fragments: Fragments,
     #[serde(default)]
     pub options: Unhandled,
     /// 0: no limit.
     pub strays: Option<u32>,
+}
+
+#[derive(Debug, Clone, Copy, Default, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Fragments {
+    #[default]
+    Forward,
+    Drop,
+    Pass,
 }
 
 #[derive(Debug, Clone, Copy, Default, serde::Deserialize)]

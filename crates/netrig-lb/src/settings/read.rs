@@ -24,7 +24,7 @@ use tracing::warn;
 use super::access::{Access, PrefixFile, PrefixList, parse_prefix};
 use super::check::{self, CheckedService};
 use super::client_address::{CLIENT_ADDRESSES, client_address};
-use super::file::{BackendFile, File, ServiceFile, TimeoutsFile, TunnelFile, Unhandled};
+use super::file::{BackendFile, File, Fragments, ServiceFile, TimeoutsFile, TunnelFile, Unhandled};
 use super::one_packet::{ONE_PACKET_SCHEDULER, OnePacketMisfit};
 use super::outlier;
 use super::ranges::{Addresses, Endpoints, RangeTooLarge};
@@ -87,13 +87,16 @@ impl Reader<'_> {
             services.extend(self.services(service)?);
             self.unless_heard(service.get_ref(), &services)?;
         }
-        let unhandled = |unhandled| match unhandled {
-            Unhandled::Drop => datapath::UnhandledPolicy::Drop,
-            Unhandled::Pass => datapath::UnhandledPolicy::Pass,
-        };
         let policy = Policy {
-            fragments: unhandled(file.policy.fragments),
-            options: unhandled(file.policy.options),
+            fragments: match file.policy.fragments {
+                Fragments::Forward => datapath::FragmentPolicy::Forward,
+                Fragments::Drop => datapath::FragmentPolicy::Drop,
+                Fragments::Pass => datapath::FragmentPolicy::Pass,
+            },
+            options: match file.policy.options {
+                Unhandled::Drop => datapath::UnhandledPolicy::Drop,
+                Unhandled::Pass => datapath::UnhandledPolicy::Pass,
+            },
             strays: file.policy.strays.map_or(Policy::default().strays, NonZeroU32::new),
         };
         let (service_limit, timeouts) = (file.service_limit, self.timeouts(&file.timeouts)?);
@@ -208,6 +211,7 @@ impl Reader<'_> {
             sizes.list_entries = said.schedule_entries.unwrap_or(sizes.list_entries);
             sizes.prefixes = said.prefixes.unwrap_or(sizes.prefixes);
             sizes.templates = said.templates.unwrap_or(sizes.templates);
+            sizes.fragments = said.fragments.unwrap_or(sizes.fragments);
             // As the tables have them.
             sizes.sources = said.sources.map_or(sizes.sources, |sources| sources.saturating_add(sources % 2));
         }

@@ -5,7 +5,9 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rig_datapath::balancer::{ClientAddress, Limits, Policy, PortReuse, PortShare, Rate, Scheduler, UnhandledPolicy};
+use rig_datapath::balancer::{
+    ClientAddress, FragmentPolicy, Limits, Policy, PortReuse, PortShare, Rate, Scheduler, UnhandledPolicy,
+};
 
 use super::*;
 use crate::health::check::{BackendCheck, Check, Destination, Exchange, Probe};
@@ -66,7 +68,7 @@ fn a_file_says_what_it_looks_like() {
     assert_eq!(eighth.backends[7].address, "192.168.6.107:80".parse().unwrap());
     assert_eq!(eighth.timeouts.established, Duration::from_secs(120));
     assert_eq!(config.services[9].timeouts.udp_normal, Duration::from_secs(10));
-    assert_eq!(config.policy, Policy { fragments: UnhandledPolicy::Pass, ..Policy::default() });
+    assert_eq!(config.policy, Policy { fragments: FragmentPolicy::Pass, ..Policy::default() });
 }
 
 #[test]
@@ -355,7 +357,7 @@ fn changes_are_told_one_by_one() {
     new.services[1].local.pop();
     new.services[8].timeouts.set_main(rig_datapath::balancer::Protocol::Udp, Duration::from_secs(20));
     new.services.push(Service::new(ServiceKey { protocol: Protocol::Tcp, address: "192.0.2.9:443".parse().unwrap() }));
-    new.policy.fragments = UnhandledPolicy::Drop;
+    new.policy.fragments = FragmentPolicy::Drop;
     new.policy.strays = None;
     assert_eq!(
         changes(&old, &new),
@@ -504,9 +506,10 @@ prop_compose! {
             next.address.set_ip(if next.address.is_ipv4() { [203, 0, 113, 1].into() } else { [0xfd02, 0, 0, 0, 0, 0, 0, 1].into() });
             services.insert(1, Service { key: next, ..first });
         }
+        let fragments = [FragmentPolicy::Forward, FragmentPolicy::Drop, FragmentPolicy::Pass][usize::from(pass.0) + usize::from(generic && pass.0)];
         let unhandled = |pass: bool| if pass { UnhandledPolicy::Pass } else { UnhandledPolicy::Drop };
         let mut settings = Settings {
-            rules: Rules { services, access: access(workers), policy: Policy { fragments: unhandled(pass.0), options: unhandled(pass.1), strays: metrics.and_then(|most| u32::from(most).try_into().ok()) }, timeouts, service_limit: metrics.map(Into::into), syn_proxy_secret: metrics.map(|_| "/etc/a secret".into()), others_local: Vec::new() },
+            rules: Rules { services, access: access(workers), policy: Policy { fragments, options: unhandled(pass.1), strays: metrics.and_then(|most| u32::from(most).try_into().ok()) }, timeouts, service_limit: metrics.map(Into::into), syn_proxy_secret: metrics.map(|_| "/etc/a secret".into()), others_local: Vec::new() },
             ..Settings::default()
         };
         settings.start.sizes.connections = connections;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use rig_datapath::balancer::{ClientAddress, ExpiryPolicy, Policy, PortReuse, Sizes, UnhandledPolicy};
+use rig_datapath::balancer::{ClientAddress, ExpiryPolicy, FragmentPolicy, Policy, PortReuse, Sizes, UnhandledPolicy};
 use rig_stats::units::Span;
 use rig_sys::socket::NamedAddress;
 
@@ -73,6 +73,7 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
         ("prefixes", start.sizes.prefixes, usual.prefixes),
         ("sources", start.sizes.sources, usual.sources),
         ("templates", start.sizes.templates, usual.templates),
+        ("fragments", start.sizes.fragments, usual.fragments),
     ];
     table(out, "room", room.iter().filter(|(_, is, usual)| is != usual).map(|(name, is, _)| (*name, is.to_string())))?;
     if let Some(sync) = &start.sync {
@@ -83,12 +84,17 @@ fn write_start(out: &mut String, settings: &Settings) -> std::fmt::Result {
         table(out, "bgp", super::sync::bgp_entries(bgp).into_iter())?;
     }
     let Policy { fragments, options, strays } = settings.rules.policy;
-    let passed = [("fragments", fragments), ("options", options)];
-    let passed = passed.into_iter().filter(|(_, unhandled)| *unhandled == UnhandledPolicy::Pass);
-    let passed = passed.map(|(name, _)| (name, quoted("pass")));
+    let fragments = match fragments {
+        FragmentPolicy::Forward => None,
+        FragmentPolicy::Drop => Some("drop"),
+        FragmentPolicy::Pass => Some("pass"),
+    };
+    let options = (options == UnhandledPolicy::Pass).then_some("pass");
+    let said = [("fragments", fragments), ("options", options)];
+    let said = said.into_iter().filter_map(|(name, policy)| Some((name, quoted(policy?))));
     let strays =
         (strays != Policy::default().strays).then(|| ("strays", strays.map_or(0, NonZeroU32::get).to_string()));
-    table(out, "policy", passed.chain(strays))?;
+    table(out, "policy", said.chain(strays))?;
     table(out, "timeouts", spans(&settings.rules.timeouts))
 }
 

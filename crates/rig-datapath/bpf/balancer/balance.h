@@ -3,216 +3,9 @@
 #ifndef BALANCER_BALANCE_H
 #define BALANCER_BALANCE_H
 
-#include "create.h"
+#include "fragment.h"
 #include "access.h"
 #include "capture.h"
-#include "client_address.h"
-#include "proxy_steps.h"
-#include "too_big.h"
-#include "tunnel.h"
-
-static always_inline void count(__u32 backend, enum direction direction, __u16 bytes)
-{
-	struct traffic_count *t = bpf_map_lookup_elem(&traffic, &backend);
-
-	if (!t)
-		return;
-	if (direction == INWARD) {
-		t->in_packets++;
-		t->in_bytes += bytes;
-	} else {
-		t->out_packets++;
-		t->out_bytes += bytes;
-	}
-}
-
-static always_inline void count_refused_connection(__u32 backend)
-{
-	struct traffic_count *t = bpf_map_lookup_elem(&traffic, &backend);
-
-	if (t)
-		t->refused++;
-}
-
-/* Makes the connection's state that behind this packet; 0 where another CPU changes it at the same moment. */
-static always_inline int try_state(struct connection *c, const struct service *s, const struct packet *p,
-				   enum direction direction, __u32 tick)
-{
-	__u64 live = *(volatile __u64 *)&c->live;
-	__u64 next = LIVE(next_state(live, p, direction, is_direct_return(s)), tick);
-	enum state old = STATE(live), new = STATE(next);
-
-	if (old >= RESERVED || live == next)
-		return 1;
-	if (atomic_replace(&c->live, live, next) != live)
-		return 0;
-	if (old == ESTABLISHED && new != ESTABLISHED)
-		add_load(c->backend, 0, -1);
-	else if (old != ESTABLISHED && new == ESTABLISHED)
-		add_load(c->backend, 0, 1);
-	if (old != new && is_waiting(live) != is_waiting(next)) {
-		count_unanswered(c, is_waiting(live) ? -1 : 1);
-		if (is_refusal(p, next))
-			count_refused_connection(c->backend);
-	}
-	return 1;
-}
-
-/* Once more, and seldom: a function of its own, so that the verifier walks through it once. */
-OF_PACKET(int, retry_state, (__u32 slot, __u32 direction, __u32 tick), (slot, direction, tick))
-{
-	struct connection *c = connection_at(slot);
-	const struct service *s = c ? service_at(c->service) : 0;
-
-	return !p || !s || try_state(c, s, p, direction & OUTWARD, tick);
-}
-
-static always_inline void update_state(struct connection *c, const struct service *s, struct packet *p, __u32 slot,
-				       enum direction direction, __u32 tick)
-{
-	int done = try_state(c, s, p, direction, tick);
-
-	for (int i = 0; i < 3 && !done; i++)
-		done = retry_state(p, slot, direction, tick);
-}
-
-/* Less time to live, and another's addresses and ports; 0 or a reason for a drop. `sequence` is added to the number that an error quotes. */
-static always_inline int translate(struct xdp_md *ctx, struct packet *p, const struct connection *c, const struct service *s,
-				   int kind, __u32 sequence, enum direction direction, const struct control *control)
-{
-	const struct backend *b = direction == INWARD ? backend_at(c->backend) : 0;
-	struct translation t;
-	int reason;
-
-	if ((direction == INWARD && !b) || !translation_of(c, s, b, direction, &t))
-		return DROP_INTERNAL;
-	reason = decrement_ttl(ctx, p);
-	if (reason)
-		return reason;
-	if (kind != FLOW)
-		return translate_error(ctx, p, &t, direction == INWARD && s->forward == NAT, sequence);
-	return translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
-}
-
-/* A function of its own as `ask_kernel`. */
-OF_PACKET(int, translate_quoted, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
-{
-	const struct control *control = settings();
-	const struct connection *c = connection_at(SLOT(entry));
-	const struct service *s = c ? service_at(c->service) : 0;
-	__u32 sequence = 0;
-
-	if (!p || !control || !s)
-		return DROP_INTERNAL;
-	if (DIRECTION(entry) == INWARD)
-		sequence = is_spliced(c) ? quoted_delta(SLOT(entry)) : 0;
-	else if (c->counter & (TELLS | PREFIXED))
-		sequence = tell_of_error(p, ctx, SLOT(entry));
-	return translate(ctx, p, c, s, ERROR, sequence, DIRECTION(entry), control);
-}
-
-/* Less time to live, and what a tunnel puts around; 0 or a reason for a drop. A function of its own as `ask_kernel`. */
-OF_PACKET(int, forward_whole, (struct xdp_md *ctx, int kind, __u32 entry), (ctx, kind, entry))
-{
-	const struct control *control = settings();
-	const struct connection *c = connection_at(SLOT(entry));
-	const struct service *s;
-	const struct backend *b;
-	const struct address *local;
-	int reason;
-
-	if (!p || !control || !c)
-		return DROP_INTERNAL;
-	reason = decrement_ttl(ctx, p);
-	if (!reason && kind == FLOW)
-		reason = complete_flow(ctx, p, control);
-	if (reason || DIRECTION(entry) != INWARD)
-		return reason;
-	s = service_at(c->service);
-	b = backend_at(c->backend);
-	if (!s || !b)
-		return DROP_INTERNAL;
-	if (s->forward != TUNNEL)
-		return 0;
-	local = local_at(c->local);
-	return local ? encapsulate(ctx, p, local, b) : DROP_INTERNAL;
-}
-
-/* As `translate`, and what is further done with segments of connections that the SYN proxy has made, or whose backend is to be told of the client. */
-static always_inline int translate_all(struct xdp_md *ctx, struct packet *p, const struct connection *c, const struct service *s,
-				       __u32 entry, const struct control *control)
-{
-	int reason = translate(ctx, p, c, s, FLOW, 0, DIRECTION(entry), control);
-
-	if (reason || !(c->counter & (SPLICED | PREFIXED | OPTED)))
-		return reason;
-	if (is_spliced(c))
-		reason = shift(p, ctx, entry);
-	if (!reason && c->counter & PREFIXED)
-		return shift_prefixed(p, ctx, entry);
-	if (!reason && c->counter & OPTED && (c->counter & TELLS || p->tcp_flags & TCP_SYN))
-		return tell(p, ctx, entry);
-	return reason;
-}
-
-/* A packet of a connection that is known, by its index entry. `kind` is FLOW or ERROR. The verdict, or UNSEEN. */
-OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick), (ctx, kind, entry, tick))
-{
-	struct connection *c = connection_at(SLOT(entry));
-	const enum direction direction = DIRECTION(entry);
-	const struct control *control = settings();
-	struct service *s;
-	struct route route = {};
-	__u32 outer = 0;
-	int reason;
-
-	if (!c || !p || !control)
-		return drop(DROP_INTERNAL);
-	s = service_at(c->service);
-	if (!s)
-		return drop(DROP_INTERNAL);
-	if (p->ttl <= 1)
-		return drop(DROP_TTL);
-	if (kind == FLOW && !p->seen && concerns_proxy(c, s, p, direction))
-		return UNSEEN;
-	if (kind == FLOW)
-		update_state(c, s, p, SLOT(entry), direction, tick);
-
-	/* The route out first: a packet that cannot leave is not written to. */
-	reason = find_route(ctx, c, direction, p->ipv6, tick, &route);
-	if (reason)
-		return drop(reason);
-	if (direction == INWARD && s->forward == TUNNEL) {
-		const struct backend *b = backend_at(c->backend);
-
-		if (!b)
-			return drop(DROP_INTERNAL);
-		outer = tunnel_length(b, p->ipv6);
-		route.mtu = through_tunnel(c->backend, route.mtu, tick);
-	} else if (direction == INWARD && c->counter & TELLS && kind == FLOW) {
-		outer = address_bytes(c->counter & PREFIXED ? ADDRESS_PROXY_V2 : ADDRESS_TOA, p->ipv6);
-	}
-	TRACE(mtu, route.mtu ? route.mtu - outer : 0);
-	TRACE(ifindex, route.ifindex);
-	/* With a tunnel's header it may be more than 16 bits have room for. */
-	if (route.mtu && p->l3_length + outer > route.mtu) {
-		/* With NAT the backend sees the client's own address, which no message may be from. */
-		__u32 from = direction == OUTWARD && s->forward == NAT ? c->service : 0;
-
-		return kind == FLOW ? too_big(p, ctx, from, route.mtu - outer, tick) : drop(DROP_TOO_BIG);
-	}
-	if (is_direct_return(s))
-		reason = forward_whole(p, ctx, kind, entry);
-	else if (kind == FLOW)
-		reason = translate_all(ctx, p, c, s, entry, control);
-	else
-		reason = translate_quoted(p, ctx, entry);
-	reason = reason ?: set_link(ctx, route.source, route.destination);
-	if (reason)
-		return drop(reason);
-	count(c->backend, direction, p->l3_length);
-	return leave_by(ctx, p, route.ifindex, control);
-}
 
 /* A client's first packet of TCP. */
 static always_inline int is_opening(const struct packet *p, enum kind kind)
@@ -258,43 +51,11 @@ static always_inline int reopens(const struct packet *p, enum kind kind, __u32 e
 /* How far a packet goes: benchmarks stop behind the stages before the last (stages.h). */
 enum stage { STAGE_PARSE, STAGE_LOOKUP, STAGE_FORWARD };
 
-/* The entry of a copy of the connection, which a traced packet may change; 0 when there is none. */
-static always_inline __u32 copy_of(__u32 entry)
-{
-#if TRACING
-	struct connection *c = connection_at(SLOT(entry));
-	struct trace *t = trace_record();
-	const struct splice *splice;
-
-	if (!c || !t)
-		return 0;
-	t->entry = entry;
-	t->live = c->live;
-	t->copy = *c;
-	splice = c->counter & (SPLICED | PREFIXED) ? record_of_splice(SLOT(entry)) : 0;
-	if (splice)
-		t->splice = *splice;
-	return COPY_IN_SET | (__u32)DIRECTION(entry) << 31;
-#endif
-	return entry;
-}
-
 /* Whether workers share such packets. */
 static always_inline int is_spread(const struct packet *p, enum kind kind)
 {
 	return (kind == FLOW || kind == ERROR) &&
 	       (is_owned(&p->tuple.destination, OWNED_TO) || is_owned(&p->tuple.source, OWNED_FROM));
-}
-
-/* The number of the service that a packet is to; 0 for none. A function of its own as `ask_kernel`. */
-static __noinline __u32 service_for(const struct tuple *t)
-{
-	struct service_key key = { .address = t->destination,
-				   .port = t->destination_port,
-				   .protocol = t->protocol };
-	__u32 *number = bpf_map_lookup_elem(&service_of, &key);
-
-	return number ? *number : 0;
 }
 
 /* Whether a packet of no known connection begins one. */
@@ -395,9 +156,16 @@ static always_inline int decide(struct xdp_md *ctx, struct packet *packet, enum 
 	if (kind == FRAGMENT || kind == OPTIONS) {
 		__u8 policy = kind == FRAGMENT ? control->fragments : control->options;
 
-		if (policy == POLICY_DROP && is_owned(&packet->tuple.destination, OWNED_TO))
-			return drop(kind == FRAGMENT ? DROP_FRAGMENT : DROP_IP_OPTIONS);
-		return pass(kind == FRAGMENT ? PASS_FRAGMENT : PASS_IP_OPTIONS);
+		if (policy == POLICY_FORWARD)
+			packet->part = part_of(packet, ctx, now_tick(control));
+		if (packet->part == PART_LATER)
+			return forward_fragment(packet, ctx, now_tick(control));
+		if (!packet->part) {
+			if (policy != POLICY_PASS && is_owned(&packet->tuple.destination, OWNED_TO))
+				return drop(kind == FRAGMENT ? DROP_FRAGMENT : DROP_IP_OPTIONS);
+			return pass(kind == FRAGMENT ? PASS_FRAGMENT : PASS_IP_OPTIONS);
+		}
+		kind = FLOW;
 	}
 	if (last == STAGE_PARSE)
 		return XDP_PASS;

@@ -31,7 +31,12 @@ struct packet {
 	__u8 seen;
 	/* enum kind: in a variable it would be one more on the stack, which is full. */
 	__u8 kind;
+	/* enum part: of a datagram. */
+	__u8 part;
 };
+
+/* A whole one, or one of which no ports are known. Of the first part's checksum the others are a part. */
+enum part { PART_UNKNOWN = 0, PART_FIRST = 1, PART_LATER = 2 };
 
 /* Whose packet it is: a client's third, or its data; or how it asks whether the window is still closed, with the number before. */
 enum cookie { NO_COOKIE = 0, COOKIE = 1, COOKIE_OF_PROBE = 2 };

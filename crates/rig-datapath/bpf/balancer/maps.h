@@ -225,6 +225,14 @@ struct {
 	__type(value, struct template);
 } templates SEC(".maps");
 
+/* First fragments of datagrams. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct fragment_key);
+	__type(value, struct first_fragment);
+} fragments SEC(".maps");
+
 /* Of services in groups, the first of its backends with an address; backends whose packets come back without a connection (once.h). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -11,9 +11,9 @@
 #include "sum.h"
 #include "table.h"
 
-/* For the verifier: offsets of headers are at most 18 and 58. */
+/* For the verifier: offsets of headers are at most 18 and 66. */
 #define L3_MASK 31
-#define L4_MASK 63
+#define L4_MASK 127
 
 enum kind {
 	/* TCP or UDP. */

@@ -443,7 +443,24 @@ struct rate_limit {
 _Static_assert(sizeof(struct rate_limit) == 8, "");
 #define ICMP_PER_TICK 64
 
-enum policy { POLICY_DROP = 0, POLICY_PASS = 1 };
+/* The last one for fragments alone. */
+enum policy { POLICY_DROP = 0, POLICY_PASS = 1, POLICY_FORWARD = 2 };
+
+/* Of which datagram a fragment is (RFC 791, 3.2; RFC 8200, 4.5). */
+struct fragment_key {
+	struct address source, destination;
+	__u32 id, pad;
+};
+_Static_assert(sizeof(struct fragment_key) == 40, "");
+
+/* What its first fragment has said, and when. */
+struct first_fragment {
+	__u16 source_port, destination_port;
+	__u32 tick;
+};
+_Static_assert(sizeof(struct first_fragment) == 8, "");
+/* Ticks for which the others may come after it, 30 s: as long as Linux waits for all parts of a datagram. */
+#define FRAGMENT_TICKS 224
 
 struct control {
 	/* 0: the kernel's clock. Anything else is the time, for tests. */

@@ -67,7 +67,8 @@ static always_inline __u16 complete(struct xdp_md *ctx, const struct packet *p, 
 	__u16 pseudo = fold(sum_pseudo(&p->tuple.source, &p->tuple.destination, p->tuple.protocol, length));
 
 	*partial = 0;
-	if (checksum != pseudo)
+	/* Of what leaves in fragments the sender itself has made it. */
+	if (checksum != pseudo || p->part)
 		return checksum;
 
 	__s64 sum = sum_bytes(ctx, p->l4, length);

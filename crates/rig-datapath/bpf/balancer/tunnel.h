@@ -83,7 +83,7 @@ OF_PACKET(__u32, entry_inside, (struct xdp_md *ctx), (ctx))
 	if (!header || *header != gue_header(p->ipv6))
 		return 0;
 	p->kind = parse_quoted(p, &c, 1);
-	return p->kind == OUTER_ERROR ? find(&p->tuple, hash_tuple(&p->tuple)) : 0;
+	return p->kind == OUTER_ERROR ? find_each(&p->tuple, hash_tuple(&p->tuple)) : 0;
 }
 
 /*

@@ -47,7 +47,7 @@ impl AccessLists {
 /// What becomes of packets that the balancer does not handle, when they come to one of its addresses. Counted either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    pub fragments: UnhandledPolicy,
+    pub fragments: FragmentPolicy,
     /// IPv4 options, and IPv6's hop-by-hop, routing and destination options.
     pub options: UnhandledPolicy,
     /// Packets of no connection that each CPU leaves to the kernel in a second: TCP for services, what comes for other ports, and
@@ -61,7 +61,7 @@ const STRAYS: u32 = 10_000;
 impl Default for Policy {
     fn default() -> Self {
         Self {
-            fragments: UnhandledPolicy::default(),
+            fragments: FragmentPolicy::default(),
             options: UnhandledPolicy::default(),
             strays: NonZeroU32::new(STRAYS),
         }
@@ -74,6 +74,18 @@ impl Policy {
         let per_second = self.strays.map_or(0, |strays| u64::from(strays.get()));
         (per_second << TICK_SHIFT).div_ceil(1_000_000_000) as u32
     }
+}
+
+/// What becomes of fragments that come to one of the balancer's addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FragmentPolicy {
+    /// Those of UDP datagrams follow their first one, which alone has ports: it comes before them, and they within 30 s. Others are dropped, and
+    /// those of services that schedule each datagram by itself.
+    #[default]
+    Forward,
+    Drop,
+    /// Leave them to the kernel.
+    Pass,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -12,7 +12,9 @@ use crate::grace::GracePeriod;
 
 use super::access::AccessTable;
 use super::attach::TransmitMethod;
-use super::config::{AccessLists, Config, ForwardingMethod, Persistence, Policy, Protocol, Service, UnhandledPolicy};
+use super::config::{
+    AccessLists, Config, ForwardingMethod, FragmentPolicy, Persistence, Policy, Protocol, Service, UnhandledPolicy,
+};
 use super::encapsulation;
 use super::handle::BalancerHandle;
 use super::one_packet;
@@ -22,8 +24,8 @@ use super::registry::{BackendEntry, Identity, ListSpan, LocalEntry, ServiceEntry
 use super::removed::RemovedCounters;
 use super::schedule;
 use super::shape::{
-    self, Address, CachedRoute, Control, HoldDown, Load, PORT_SEQUENCES, PathMtu, PortSequence, RateLimit, Refusals,
-    ServiceKey, TICK_SHIFT, TrafficCount, ownership, port_of, service_flag,
+    self, Address, CachedRoute, Control, FragmentKey, HoldDown, Load, PORT_SEQUENCES, PathMtu, PortSequence, RateLimit,
+    Refusals, ServiceKey, TICK_SHIFT, TrafficCount, ownership, port_of, service_flag,
 };
 use super::unsent::UnsentCounter;
 use super::workers::Spreader;
@@ -401,12 +403,15 @@ impl Balancer {
     }
 
     fn apply_policy(&mut self, policy: Policy) -> Result<(), Error> {
-        let number = |unhandled| match unhandled {
+        self.control.fragments = match policy.fragments {
+            FragmentPolicy::Drop => 0,
+            FragmentPolicy::Pass => 1,
+            FragmentPolicy::Forward => 2,
+        };
+        self.control.options = match policy.options {
             UnhandledPolicy::Drop => 0,
             UnhandledPolicy::Pass => 1,
         };
-        self.control.fragments = number(policy.fragments);
-        self.control.options = number(policy.options);
         self.control.strays = policy.strays_per_tick();
         self.handle.tables.controls.set(&0_u32, &self.control)
     }
@@ -517,6 +522,9 @@ impl Balancer {
         self.known.resting.clear();
         self.gone = RemovedCounters::default();
         self.forget_sources()?;
+        for datagram in self.handle.tables.fragments.keys::<FragmentKey>() {
+            self.handle.tables.fragments.remove(&datagram)?;
+        }
         self.handle.tables.past.set_all_cpus(0, &TrafficCount::default())?;
         self.handle.publish(&self.known);
         for reason in Drop::ALL {

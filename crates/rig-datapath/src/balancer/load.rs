@@ -85,6 +85,8 @@ pub(crate) struct Tables {
     /// Connections by service that no counter of sources was free for.
     pub(crate) unlimited: Map,
     pub(crate) templates: Map,
+    /// What the first fragments of datagrams have said.
+    pub(crate) fragments: Map,
     pub(crate) members: Map,
     /// Which packets are to be captured, those that were not, and who reads them.
     pub(crate) capture_filter: Map,
@@ -143,6 +145,7 @@ impl Tables {
             sources: map("sources", size_of::<shape::SourceSet>())?,
             unlimited: map("unlimited", long)?,
             templates: map("templates", size_of::<shape::Template>())?,
+            fragments: map("fragments", size_of::<shape::FirstFragment>())?,
             members: map("members", number)?,
             capture_filter: map("capture_filter", size_of::<shape::CaptureFilter>())?,
             capture_next: map("capture_next", long)?,
@@ -203,6 +206,7 @@ impl Tables {
             &self.sources,
             &self.unlimited,
             &self.templates,
+            &self.fragments,
             &self.members,
             &self.capture_filter,
             &self.capture_next,
@@ -311,6 +315,7 @@ impl Balancer {
                 prefixes: Sizes::prefixes_of(tables.access_hits.entries(), tables.services.entries() - 1),
                 sources: Sizes::sources_of(tables.sources.entries()),
                 templates: tables.templates.entries(),
+                fragments: tables.fragments.entries(),
             };
         }
         let control = tables.controls.at(0)?;
@@ -448,6 +453,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "unlimited" => ("unlimited", sizes.services + 1),
         "sources" => ("sources", tuning.source_sets),
         "templates" => ("templates", sizes.templates),
+        "fragments" => ("fragments", sizes.fragments),
         "members" => ("members", 2 * sizes.backends),
         stages::REPLIES => (stages::REPLIES, sizes.connections),
         _ => return None,

@@ -53,9 +53,9 @@ pub use capture::{
     UncapturedPackets,
 };
 pub use config::{
-    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, MAX_BACKENDS, MAX_GROUP,
-    MAX_RATE, MAX_WEIGHT, Persistence, Policy, PortReuse, Protocol, Rate, Scheduler, Service, SynProxy, Timeouts,
-    UnhandledPolicy,
+    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, FragmentPolicy, Limits, MAX_BACKENDS,
+    MAX_GROUP, MAX_RATE, MAX_WEIGHT, Persistence, Policy, PortReuse, Protocol, Rate, Scheduler, Service, SynProxy,
+    Timeouts, UnhandledPolicy,
 };
 pub use control::{Balancer, Clock};
 pub use encapsulation::{Encapsulation, GUE_PORT, MAX_SOURCE_BITS, TunnelHeader};

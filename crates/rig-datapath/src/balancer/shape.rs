@@ -129,7 +129,7 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 9;
+pub(crate) const SHAPE_VERSION: u32 = 10;
 
 /// In the number of a group of services that share templates.
 pub(crate) const GROUP_BIT: u32 = 0x8000_0000;
@@ -236,6 +236,19 @@ plain! {
     pub(crate) struct Template: 8 {
         until: u32,
         backend: u32,
+    }
+
+    pub(crate) struct FragmentKey: 40 {
+        source: Address,
+        destination: Address,
+        id: u32,
+        pad: u32,
+    }
+
+    pub(crate) struct FirstFragment: 8 {
+        source_port: u16,
+        destination_port: u16,
+        tick: u32,
     }
 
     pub(crate) struct AccessKey: 24 {

@@ -5,9 +5,9 @@ use libbpf_rs::num_possible_cpus;
 use crate::Error;
 
 use super::shape::{
-    Address, Backend, CachedRoute, ConnectionCount, HoldDown, Limits, Load, MAX_COUNTERS, PORT_BLOCK, PORT_SEQUENCES,
-    Refusals, SHAPE_VERSION, SOURCE_WAYS, Service, ServiceKey, Set, SourceSet, Template, TemplateKey, TrafficCount,
-    Tuning, WAYS,
+    Address, Backend, CachedRoute, ConnectionCount, FirstFragment, FragmentKey, HoldDown, Limits, Load, MAX_COUNTERS,
+    PORT_BLOCK, PORT_SEQUENCES, Refusals, SHAPE_VERSION, SOURCE_WAYS, Service, ServiceKey, Set, SourceSet, Template,
+    TemplateKey, TrafficCount, Tuning, WAYS,
 };
 
 /// Room in the tables.
@@ -31,6 +31,8 @@ pub struct Sizes {
     pub sources: u32,
     /// Sources of all services with persistence together that are remembered at a time, 1 to 2^20: 96 bytes each, used or not.
     pub templates: u32,
+    /// Datagrams that come in fragments at a time, 1 to 2^20: 112 bytes each, used or not. The one that was heard of least lately gives way.
+    pub fragments: u32,
 }
 
 impl Default for Sizes {
@@ -44,6 +46,7 @@ impl Default for Sizes {
             prefixes: 1 << 14,
             sources: 1 << 16,
             templates: 1 << 16,
+            fragments: 1 << 14,
             ports: PortShare::default(),
         }
     }
@@ -211,6 +214,7 @@ impl Sizes {
             ("prefixes", self.prefixes, 1, 1 << 20),
             ("sources", self.sources, 2, 1 << 24),
             ("templates", self.templates, 1, 1 << 20),
+            ("fragments", self.fragments, 1, 1 << 20),
         ];
         for (what, wanted, least, most) in bounds {
             if !(least..=most).contains(&wanted) {
@@ -247,6 +251,7 @@ impl Sizes {
                 + bytes(self.local_addresses, size_of::<Address>() + 4)
                 + bytes(self.local_addresses + self.services + self.backends, size_of::<Address>() + 8 + HASHED)
                 + u64::from(self.list_entries) * 4
+                + u64::from(self.fragments) * (size_of::<FragmentKey>() + size_of::<FirstFragment>() + HASHED) as u64
                 + u64::from(self.access_numbers()) * 8 * cpus,
             splices: 0,
             sources: u64::from(self.source_sets()) * size_of::<SourceSet>() as u64

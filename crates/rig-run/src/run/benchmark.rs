@@ -98,7 +98,10 @@ impl Trials {
         }
         let held = search.results().first().and_then(|result| result.lower);
         held.with_context(|| {
-            format!("the packet generator itself does not carry {GENERATOR_MIN} frames a second without loss here")
+            format!(
+                "the packet generator itself does not send and receive 98 % of {GENERATOR_MIN} frames a second here: is the \
+                 machine busy?"
+            )
         })
     }
 

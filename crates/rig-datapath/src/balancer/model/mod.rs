@@ -5,6 +5,7 @@
 mod access;
 mod choice;
 mod client_address;
+mod fragment;
 mod listing;
 mod local_ports;
 mod once;
@@ -27,14 +28,15 @@ use rig_wire::protocol::{TCP, UDP};
 use crate::test_run::Verdict;
 
 use super::config::{
-    AccessLists, ClientAddress, Config, ForwardingMethod, Policy, PortReuse, Protocol, Service, SynProxy,
+    AccessLists, ClientAddress, Config, ForwardingMethod, FragmentPolicy, Policy, PortReuse, Protocol, Service,
+    SynProxy, UnhandledPolicy,
 };
 use super::encapsulation::Encapsulation;
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::State;
 use super::syn_proxy::CookieSecret;
-use packet::{Kind, Packet, ParsedPacket, Tuple};
+use packet::{Kind, Packet, ParsedPacket, Part, Tuple};
 use persistence::{SourceOfTemplate, Template};
 use refusal::Refusal;
 use sources::SourceId;
@@ -170,6 +172,8 @@ pub struct Model {
     sources: HashMap<SourceId, u64>,
     /// Which backend sources are kept at.
     templates: HashMap<SourceOfTemplate, Template>,
+    /// The ports of datagrams in fragments, by addresses and identification, and when they were learned.
+    fragments: HashMap<(IpAddr, IpAddr, u32), (u16, u16, u32)>,
     connections: Vec<Connection>,
     /// When the slots of ended connections were ended.
     dead: Vec<u32>,
@@ -216,6 +220,7 @@ impl Model {
             searches: (0, 0),
             sources: HashMap::new(),
             templates: HashMap::new(),
+            fragments: HashMap::new(),
             connections: Vec::new(),
             dead: Vec::new(),
             capacity,
@@ -371,13 +376,21 @@ impl Model {
         let mut packet = match packet::parse(frame, self.mac) {
             ParsedPacket::Packet(packet) => packet,
             ParsedPacket::Leave(reason) => return Err(Refusal::Pass(reason)),
-            ParsedPacket::Fragment { to } => {
-                return Err(self.unhandled(to, self.policy.fragments, Drop::Fragment, Pass::Fragment));
-            }
+            ParsedPacket::Fragment { to, datagram } => match datagram.and_then(|part| self.part_of(part, tick)) {
+                Some(packet) => packet,
+                None => {
+                    let passes = self.policy.fragments == FragmentPolicy::Pass;
+                    return Err(self.unhandled(to, passes, Drop::Fragment, Pass::Fragment));
+                }
+            },
             ParsedPacket::Options { to } => {
-                return Err(self.unhandled(to, self.policy.options, Drop::IpOptions, Pass::IpOptions));
+                let passes = self.policy.options == UnhandledPolicy::Pass;
+                return Err(self.unhandled(to, passes, Drop::IpOptions, Pass::IpOptions));
             }
         };
+        if packet.part == Part::Later {
+            return self.forward_part(&mut packet, frame, tick);
+        }
         let mut found = self.find(packet.tuple);
         let mut before = None;
         if let (Some((at, Direction::Inward)), Kind::Flow { tcp_flags }) = (found, packet.kind) {
@@ -656,6 +669,9 @@ impl Model {
             (true, true) => 40 + encapsulation.header.length(),
         };
         if packet.length + outer > route.mtu {
+            if packet.part == Part::Later {
+                return Err(Drop::TooBig.into());
+            }
             let nat = direction == Direction::Outward && service.forward == ForwardingMethod::Nat;
             let from = if nat { service.address.ip() } else { packet.tuple.destination.ip() };
             return Err(self.too_big(packet, frame, from, route.mtu - outer, tick));

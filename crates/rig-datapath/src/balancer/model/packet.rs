@@ -38,17 +38,33 @@ pub(super) enum Kind {
     Error,
 }
 
+/// Which part of a packet it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    Whole,
+    First,
+    Later,
+}
+
+/// Of a UDP datagram in fragments; the ports of later ones are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct DatagramPart {
+    pub(super) packet: Packet,
+    pub(super) id: u32,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ParsedPacket {
     Packet(Packet),
     Leave(Pass),
-    Fragment { to: IpAddr },
+    Fragment { to: IpAddr, datagram: Option<DatagramPart> },
     Options { to: IpAddr },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) kind: Kind,
+    pub(super) part: Part,
     pub(super) tuple: Tuple,
     pub(super) ttl: u8,
     /// Offsets of the IP header and of what follows it, and bytes of the whole IP packet.
@@ -112,7 +128,12 @@ pub(super) fn parse(frame: &[u8], mac: Mac) -> ParsedPacket {
             }
             let (source, to) = (v4(ip, 12), v4(ip, 16));
             if word(ip, 6) & 0x3fff != 0 {
-                return ParsedPacket::Fragment { to };
+                let is_datagram = ip[0] & 0xf == 5 && ip[9] == UDP;
+                let (is_first, id) = (word(ip, 6) & 0x1fff == 0, u32::from(word(ip, 4)));
+                let length = usize::from(word(ip, 2));
+                let part = || datagram_part(frame, (l3, l3 + 20), length, ip[8], (source, to), is_first);
+                let datagram = is_datagram.then(part).flatten().map(|packet| DatagramPart { packet, id });
+                return ParsedPacket::Fragment { to, datagram };
             }
             if ip[0] & 0xf != 5 {
                 return ParsedPacket::Options { to };
@@ -125,13 +146,51 @@ pub(super) fn parse(frame: &[u8], mac: Mac) -> ParsedPacket {
             }
             let (source, to) = (v6(ip, 8), v6(ip, 24));
             match ip[6] {
-                44 => ParsedPacket::Fragment { to },
+                44 => {
+                    let header = ip.get(40..48).filter(|header| header[0] == UDP);
+                    let datagram = header.and_then(|header| {
+                        let is_first = word(header, 2) & 0xfff8 == 0;
+                        let id = u32::from(word(header, 4)) << 16 | u32::from(word(header, 6));
+                        let length = usize::from(word(ip, 4)) + 40;
+                        let packet = datagram_part(frame, (l3, l3 + 48), length, ip[7], (source, to), is_first)?;
+                        Some(DatagramPart { packet, id })
+                    });
+                    ParsedPacket::Fragment { to, datagram }
+                }
                 0 | 43 | 60 => ParsedPacket::Options { to },
                 next => parse_l4(frame, l3, 40, usize::from(word(ip, 4)) + 40, next, ip[7], (source, to)),
             }
         }
         _ => ParsedPacket::Leave(Pass::NotIp),
     }
+}
+
+/// A part of a UDP datagram, of whose headers there is enough.
+fn datagram_part(
+    frame: &[u8],
+    (l3, l4): (usize, usize),
+    length: usize,
+    ttl: u8,
+    (source, destination): (IpAddr, IpAddr),
+    is_first: bool,
+) -> Option<Packet> {
+    if l3 + length <= l4 || l3 + length > frame.len() || is_first && l3 + length < l4 + 8 {
+        return None;
+    }
+    let ports = if is_first { (word(frame, l4), word(frame, l4 + 2)) } else { (0, 0) };
+    Some(Packet {
+        kind: Kind::Flow { tcp_flags: 0 },
+        part: if is_first { Part::First } else { Part::Later },
+        tuple: Tuple {
+            protocol: UDP,
+            source: SocketAddr::new(source, ports.0),
+            destination: SocketAddr::new(destination, ports.1),
+        },
+        ttl,
+        l3,
+        l4,
+        length,
+    })
 }
 
 fn parse_l4(
@@ -159,7 +218,7 @@ fn parse_l4(
     if length_l4 < needs {
         return ParsedPacket::Leave(Pass::Malformed);
     }
-    let packet = |kind, tuple| ParsedPacket::Packet(Packet { kind, tuple, ttl, l3, l4, length });
+    let packet = |kind, tuple| ParsedPacket::Packet(Packet { kind, part: Part::Whole, tuple, ttl, l3, l4, length });
     if protocol == TCP || protocol == UDP {
         let source = SocketAddr::new(source, word(bytes, 0));
         let destination = SocketAddr::new(destination, word(bytes, 2));
@@ -240,7 +299,7 @@ impl Packet {
         let checksum = word(l4, self.checksum_place());
         let (source, destination) = (self.tuple.source.ip(), self.tuple.destination.ip());
         let pseudo = pseudo(source, destination, self.tuple.protocol, l4.len());
-        if checksum != pseudo.folded() {
+        if checksum != pseudo.folded() || self.part != Part::Whole {
             return checksum;
         }
         let mut whole = l4.to_vec();
@@ -250,6 +309,9 @@ impl Packet {
 
     /// Nothing changes but a checksum that was left unfinished.
     pub(super) fn complete(&self, frame: &mut [u8]) {
+        if self.part == Part::Later {
+            return;
+        }
         let l4 = &mut frame[self.l4..self.l3 + self.length];
         let at = self.checksum_place();
         if self.tuple.protocol == TCP || word(l4, at) != 0 {
@@ -260,6 +322,9 @@ impl Packet {
 
     /// Addresses and ports become those of `to`.
     pub(super) fn translate(&self, frame: &mut [u8], to: Tuple) {
+        if self.part == Part::Later {
+            return self.translate_addresses(frame, to);
+        }
         let end = self.l3 + self.length;
         let l4_checksum = self.checksum_place();
         let (l3, l4) = frame[..end].split_at_mut(self.l4);
@@ -284,6 +349,18 @@ impl Packet {
         if has_checksum {
             let zero = self.tuple.protocol == UDP && checksum == 0;
             put(l4, l4_checksum, if zero { 0xffff } else { checksum });
+        }
+    }
+
+    /// Of what has no ports.
+    fn translate_addresses(&self, frame: &mut [u8], to: Tuple) {
+        let ip = &mut frame[self.l3..];
+        let mut checksum = if self.is_ipv6() { 0 } else { word(ip, 10) };
+        let places = address_places(self.is_ipv6());
+        replace(ip, places.0, &octets(to.source.ip()), &mut checksum);
+        replace(ip, places.1, &octets(to.destination.ip()), &mut checksum);
+        if !self.is_ipv6() {
+            put(ip, 10, checksum);
         }
     }
 

@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 
-use super::super::config::UnhandledPolicy;
 use super::super::reason::{Drop, Pass};
 use super::{Model, Refusal};
 
 impl Model {
-    pub(super) fn unhandled(&self, to: IpAddr, policy: UnhandledPolicy, drop: Drop, pass: Pass) -> Refusal {
-        if self.owns(to) && policy == UnhandledPolicy::Drop { Refusal::Drop(drop) } else { Refusal::Pass(pass) }
+    pub(super) fn unhandled(&self, to: IpAddr, passes: bool, drop: Drop, pass: Pass) -> Refusal {
+        if self.owns(to) && !passes { Refusal::Drop(drop) } else { Refusal::Pass(pass) }
     }
 
     fn owns(&self, to: IpAddr) -> bool {

@@ -14,7 +14,7 @@ use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 use serde::{Deserialize, Serialize};
 
-use super::frames::{CLIENT_MAC, Frame, L4, NEAR_MAC, ethernet, icmp_error, may_be_fragmented};
+use super::frames::{CLIENT_MAC, Frame, L4, NEAR_MAC, ethernet, fragments, icmp_error, may_be_fragmented};
 use super::lab::{Lab, MTU, NEIGHBORS, stay_on_one_cpu};
 use super::services::configs;
 use super::syn_proxy::{Segment, segment};
@@ -112,6 +112,11 @@ enum Corruption {
     Vlan,
     NoChecksum,
     MayBeFragmented,
+    /// One of the two fragments that it is cut into.
+    Part {
+        later: bool,
+        id: u8,
+    },
 }
 
 fn spoil() -> impl Strategy<Value = Corruption> {
@@ -125,6 +130,7 @@ fn spoil() -> impl Strategy<Value = Corruption> {
         1 => Just(Corruption::Vlan),
         1 => Just(Corruption::NoChecksum),
         1 => Just(Corruption::MayBeFragmented),
+        4 => (any::<bool>(), 0_u8..2).prop_map(|(later, id)| Corruption::Part { later, id }),
     ]
 }
 
@@ -186,6 +192,11 @@ fn bytes(mut frame: Frame, spoil: Corruption) -> Vec<u8> {
         }
         Corruption::Short { by } => bytes.truncate((bytes.len() - usize::from(by).min(bytes.len())).max(14)),
         Corruption::MayBeFragmented if frame.source.is_ipv4() => bytes = may_be_fragmented(&bytes),
+        Corruption::Part { later, id } => {
+            let payload = frame.packet().len() - if frame.source.is_ipv4() { 20 } else { 40 };
+            let mut parts = fragments(&bytes, if payload > 16 { &[16] } else { &[] }, id.into());
+            bytes = if later { parts.pop() } else { parts.drain(..).next() }.unwrap_or(bytes);
+        }
         Corruption::NoChecksum if frame.l4 == L4::Udp && frame.source.is_ipv4() => bytes[40..42].fill(0),
         _ => {}
     }

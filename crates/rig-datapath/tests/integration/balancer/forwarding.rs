@@ -1,6 +1,6 @@
 //! Each way of forwarding, both directions, both families; checksums verified by rig-wire.
 
-use rig_datapath::balancer::{Drop, ForwardingMethod, Pass, Policy, UnhandledPolicy};
+use rig_datapath::balancer::{Drop, ForwardingMethod, FragmentPolicy, Pass, Policy, UnhandledPolicy};
 use rig_datapath::test_run::Verdict;
 use rig_wire::ethernet::Ethernet;
 use rig_wire::ipv4::Ipv4;
@@ -201,7 +201,7 @@ fn fragments_and_options_go_by_policy() {
     other[33] = 201;
     lab.passes(&other, Pass::Fragment);
 
-    let policy = Policy { fragments: UnhandledPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
+    let policy = Policy { fragments: FragmentPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
     let mut plan = config(&services);
     plan.policy = policy;
     lab.balancer.apply(&plan).unwrap();

@@ -164,6 +164,66 @@ pub fn may_be_fragmented(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// The frames that a router, or with IPv6 the sender, makes of one whose packet's payload is cut at these multiples of 8 (RFC 791, 3.2; RFC 8200, 4.5).
+pub fn fragments(frame: &[u8], cuts: &[usize], id: u32) -> Vec<Vec<u8>> {
+    let l3 = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
+    let is_v4 = frame[l3] >> 4 == 4;
+    let (head, payload) = frame.split_at(l3 + if is_v4 { 20 } else { 40 });
+    let ends = cuts.iter().copied().chain([payload.len()]);
+    let begins = [0].into_iter().chain(cuts.iter().copied());
+    let part = |(begin, end): (usize, usize)| {
+        let is_last = end == payload.len();
+        let mut part = head.to_vec();
+        let header = &mut part[l3..];
+        if is_v4 {
+            header[2..4].copy_from_slice(&((20 + end - begin) as u16).to_be_bytes());
+            header[4..6].copy_from_slice(&(id as u16).to_be_bytes());
+            let more = if is_last { 0 } else { 0x2000 };
+            header[6..8].copy_from_slice(&(more | (begin / 8) as u16).to_be_bytes());
+            header[10..12].fill(0);
+            let checksum = rig_wire::checksum::of(header);
+            header[10..12].copy_from_slice(&checksum.to_be_bytes());
+        } else {
+            header[4..6].copy_from_slice(&((8 + end - begin) as u16).to_be_bytes());
+            let next = std::mem::replace(&mut header[6], 44);
+            part.extend([next, 0]);
+            part.extend((begin as u16 | u16::from(!is_last)).to_be_bytes());
+            part.extend(id.to_be_bytes());
+        }
+        part.extend(&payload[begin..end]);
+        part
+    };
+    begins.zip(ends).map(part).collect()
+}
+
+/// The packet of which these are all parts, in their order.
+pub fn whole(parts: &[Vec<u8>]) -> Vec<u8> {
+    let is_v4 = parts[0][0] >> 4 == 4;
+    let mut packet = parts[0][..if is_v4 { 20 } else { 40 }].to_vec();
+    for part in parts {
+        let (header, offset) = if is_v4 {
+            (20, u16::from_be_bytes([part[6], part[7]]) & 0x1fff)
+        } else {
+            (48, u16::from_be_bytes([part[42], part[43]]) >> 3)
+        };
+        assert_eq!(usize::from(offset) * 8, packet.len() - if is_v4 { 20 } else { 40 });
+        assert!(!is_v4 || rig_wire::checksum::of(&part[..20]) == 0);
+        packet.extend(&part[header..]);
+    }
+    let length = packet.len();
+    if is_v4 {
+        packet[2..4].copy_from_slice(&(length as u16).to_be_bytes());
+        packet[6..8].fill(0);
+        packet[10..12].fill(0);
+        let checksum = rig_wire::checksum::of(&packet[..20]);
+        packet[10..12].copy_from_slice(&checksum.to_be_bytes());
+    } else {
+        packet[4..6].copy_from_slice(&((length - 40) as u16).to_be_bytes());
+        packet[6] = parts[0][40];
+    }
+    packet
+}
+
 /// An ICMP error of type and code about a packet, quoting `quoted` bytes of it.
 pub fn icmp_error(from: &str, to: &str, kind: u8, code: u8, rest: u32, about: &[u8], quoted: usize) -> Vec<u8> {
     let (from, to): (IpAddr, IpAddr) = (from.parse().unwrap(), to.parse().unwrap());

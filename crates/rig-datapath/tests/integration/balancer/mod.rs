@@ -10,6 +10,7 @@ mod differential;
 mod errors;
 mod expire;
 mod forwarding;
+mod fragments;
 pub(super) mod frames;
 mod handles;
 mod lab;
@@ -47,6 +48,7 @@ pub fn small() -> Sizes {
         prefixes: 64,
         sources: 1024,
         templates: 1024,
+        fragments: 1024,
         ..Sizes::default()
     }
 }

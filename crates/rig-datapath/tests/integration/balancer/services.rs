@@ -4,8 +4,9 @@ use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, ClientAddress, Config, Encapsulation, ExpiryPolicy, ForwardingMethod, GUE_PORT, Limits,
-    Persistence, Policy, PortReuse, Rate, Scheduler, Service, SynProxy, TunnelHeader, UnhandledPolicy,
+    AccessLists, Backend, ClientAddress, Config, Encapsulation, ExpiryPolicy, ForwardingMethod, FragmentPolicy,
+    GUE_PORT, Limits, Persistence, Policy, PortReuse, Rate, Scheduler, Service, SynProxy, TunnelHeader,
+    UnhandledPolicy,
 };
 
 use super::{backend, config, full_nat, limited, service, udp_service};
@@ -182,7 +183,7 @@ pub fn configs() -> Vec<Config> {
     listed[5].backends = vec![packed(listed[5].backends[0], SUMMED, 0), packed(listed[5].backends[1], GUE, 0)];
     listed[9].access = lists(&["10.0.0.56/29"], &["10.0.0.61/32"]);
     listed[17].access = lists(&["0.0.0.0/0"], &[]);
-    let pass = Policy { fragments: UnhandledPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
+    let pass = Policy { fragments: FragmentPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };
     // Two in a tick.
     let few = Policy { strays: NonZeroU32::new(14), ..Policy::default() };
     vec![

@@ -14,7 +14,7 @@ use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
 use super::changes::BpfFs;
-use super::frames::{Frame, icmp_error, may_be_fragmented, see, tcp, udp};
+use super::frames::{Frame, fragments, icmp_error, may_be_fragmented, see, tcp, udp};
 use super::lab::Lab;
 use super::syn_proxy::{Segment, segment};
 use super::{backend, config, full_nat, limited, service, small, udp_service};
@@ -322,6 +322,15 @@ fn what_is_not_handled_is_foreseen() {
     fragment[20] = 0x20;
     let trace = traced.trace(&fragment);
     assert_eq!((trace.kind, trace.drop), (Kind::Fragment, Some(Drop::Fragment)));
+    // Those of a datagram are handled; the first one is needed for the others, when it has come and not when it is traced.
+    let datagrams = udp_service("10.0.0.200:53", ForwardingMethod::Nat, &[backend("10.0.0.10:8053", 1)]);
+    let Some(traced) = TraceLab::new(&[datagrams]) else { return };
+    let parts = fragments(&udp("10.0.0.60:5000", "10.0.0.200:53").payload(&[1; 100]).bytes(), &[64], 1);
+    assert_eq!(traced.trace(&parts[1]).drop, Some(Drop::Fragment));
+    let trace = traced.trace(&parts[0]);
+    assert_eq!((trace.kind, trace.verdict, trace.new_connection.is_some()), (Kind::Fragment, Verdict::Transmit, true));
+    let trace = traced.trace(&parts[1]);
+    assert_eq!((trace.kind, trace.verdict, trace.connection.is_some()), (Kind::Fragment, Verdict::Transmit, true));
     let mut options = tcp(FIN, "10.0.0.60:5000", "10.0.0.200:80").bytes();
     options[14] = 0x46;
     assert_eq!(traced.trace(&options).kind, Kind::Options);

@@ -3,6 +3,7 @@
 
 mod client_address;
 mod expire;
+mod fragments;
 mod hostile;
 mod lab;
 mod mtu;
