@@ -433,6 +433,9 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
                 (Some(ForwardingMethod::Tunnel), Ok(tunnel)) if value.eq_ignore_ascii_case("TUN") => {
                     backend.tunnel = tunnel;
                 }
+                (Some(ForwardingMethod::Tunnel), Err(why)) if value.eq_ignore_ascii_case("TUN") => {
+                    imported.note(&line.place, format_args!("{}: {why}", line.words.join(" ")));
+                }
                 _ => imported.note(&line.place, "lvs_method of a real server: a service forwards in one way"),
             },
             "notify_up" | "notify_down" => {

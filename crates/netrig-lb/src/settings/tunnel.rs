@@ -4,9 +4,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use ipnet::IpNet;
-use rig_datapath::balancer::{Encapsulation, GUE_PORT, MAX_SOURCE_BITS};
-
 use rig_cli::forms::TextOrTable;
+use rig_datapath::balancer::{Encapsulation, GUE_PORT, MAX_SOURCE_BITS};
 
 use super::file::TunnelFile;
 use super::rules::{Backend, Service};
