@@ -46,8 +46,10 @@ const LONG: [&str; 6] =
 /// Of the tests of the vRouter's service those that do with what a busy machine's emulation has of time.
 const VROUTER: [&str; 2] = ["vrouter::containers_of_two_nodes", "vrouter::flows_go_on"];
 /// Of the tests of traffic those that do with what emulation has of time: not `steady`, whose hundreds of conversations stop there.
-const TRAFFIC: [&str; 7] = [
+const TRAFFIC: [&str; 9] = [
+    "endtoend::bond",
     "endtoend::expire",
+    "endtoend::fragments",
     "endtoend::hostile",
     "endtoend::mtu",
     "endtoend::next_hops",

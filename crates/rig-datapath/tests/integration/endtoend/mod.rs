@@ -1,6 +1,7 @@
 //! Real programs and the kernel's own TCP through the attached balancer: client - balancer - servers, each in a network
 //! namespace, each joined by a wire of its own.
 
+mod bond;
 mod client_address;
 mod expire;
 mod fragments;
