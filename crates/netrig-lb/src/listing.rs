@@ -214,14 +214,14 @@ fn flags(service: &ServiceEntry) -> String {
     }
 }
 
-/// As ipvsadm has it: the type, and of those that have some the port, and whether there is a checksum.
+/// As ipvsadm has it: the type, GUE's port, and whether there is a checksum.
 fn tunnel_info(tunnel: Option<Tunnel>) -> String {
     match tunnel {
         None => String::new(),
         Some(Tunnel::Ipip) => "ipip".to_owned(),
-        Some(Tunnel::Gue { port, checksum: true }) => format!("gue:{port}:csum"),
-        Some(Tunnel::Gue { port, checksum: false }) => format!("gue:{port}:nocsum"),
-        Some(Tunnel::Gre) => "gre:nocsum".to_owned(),
+        Some(Tunnel::Gue { port, checksum: true }) => format!("gue:{port}:+c"),
+        Some(Tunnel::Gue { port, checksum: false }) => format!("gue:{port}:-c"),
+        Some(Tunnel::Gre) => "gre:-c".to_owned(),
     }
 }
 

@@ -224,5 +224,5 @@ fn tunnels_are_listed_as_ipvsadm_has_them() {
     service.backends[1].tunnel = Some(Tunnel::Gre);
     let text = services(&status, &asked(ListingKind::Tunnels), Style::Tunnels, Names::Numeric);
     assert!(text.contains("Forward TunnelInfo    Weight ActiveConn InActConn\n"), "{text}");
-    assert!(text.contains(" Tunnel  gue:6080:csum ") && text.contains(" Tunnel  gre:nocsum    "), "{text}");
+    assert!(text.contains(" Tunnel  gue:6080:+c   ") && text.contains(" Tunnel  gre:-c        "), "{text}");
 }
