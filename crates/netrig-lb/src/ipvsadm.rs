@@ -64,7 +64,7 @@ The options of ipvsadm and of DPVS; docs/IPVSADM.md has all of them:
   -S [-n], -R                                    rules to lines and back
   -C                                             remove all services
 SERVICE is -t or -u (TCP, UDP) and ADDRESS:PORT, IPv6 in brackets. -b FullNAT,
--m NAT, -g direct routing, -i IP-in-IP tunnel. SCHEDULER is rr, wrr, lc, wlc
+-m NAT, -g routing, -i tunnel (--tun-type: docs). SCHEDULER is rr, wrr, lc, wlc
 (default), sed, nq, sh or mh. Any of them with --name NAME, or $NETRIG_LB.";
 
 /// What else may stand in the place of options.
@@ -179,6 +179,7 @@ fn list(name: &Name, listing: &Listing) -> Result<(), Failure> {
         ListingKind::Thresholds => listing::services(&status, listing, Style::Thresholds, names()),
         ListingKind::NextHops => listing::services(&status, listing, Style::NextHops, names()),
         ListingKind::Health => listing::services(&status, listing, Style::Health, names()),
+        ListingKind::Tunnels => listing::services(&status, listing, Style::Tunnels, names()),
         ListingKind::PersistentConnections => listing::services(&status, listing, Style::Persistent, names()),
         ListingKind::Connections(_) => String::new(),
     };

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::message::{
     BackendEntry, BackendHealth, BackendHealthState, ConnectionEntry, Counters, Filter, ForwardingMethod, Hop, NextHop,
-    NextHopState, Protocol, Rates, ServiceEntry, ServiceHealth, ServiceKey, Status,
+    NextHopState, Protocol, Rates, ServiceEntry, ServiceHealth, ServiceKey, Status, Tunnel,
 };
 use super::names::Names;
 
@@ -35,6 +35,7 @@ pub enum ListingKind {
     NextHops,
     Health,
     PersistentConnections,
+    Tunnels,
     Timeout,
     Connections(Filter),
 }
@@ -47,6 +48,7 @@ pub enum Style {
     Rate,
     Thresholds,
     Persistent,
+    Tunnels,
     /// Neither ipvsadm nor DPVS has these.
     NextHops,
     Health,
@@ -62,6 +64,11 @@ fn title(style: Style) -> String {
         Style::Rules => {
             return "Prot LocalAddress:Port Scheduler Flags\n  \
                     -> RemoteAddress:Port           Forward Weight ActiveConn InActConn\n"
+                .to_owned();
+        }
+        Style::Tunnels => {
+            return "Prot LocalAddress:Port Scheduler Flags\n  \
+                    -> RemoteAddress:Port           Forward TunnelInfo    Weight ActiveConn InActConn\n"
                 .to_owned();
         }
         Style::Stats => {
@@ -126,7 +133,7 @@ fn cut(name: String, address: SocketAddr, width: usize) -> String {
 
 fn service_row(text: &mut String, style: Style, service: &ServiceEntry, name: &str, exact: bool) {
     match style {
-        Style::Rules => {
+        Style::Rules | Style::Tunnels => {
             *text += &format!("{name} {}{}{}", service.scheduler, persistence(service), flags(service));
             if let Some(timeout) = service.timeout {
                 *text += &format!(" conn-timeout {timeout}");
@@ -151,6 +158,10 @@ fn backend_row(
     let (BackendEntry { active, inactive, .. }, weight) = (backend, backend.weight_in_force());
     let columns = match style {
         Style::Rules => format!(" {:<7} {weight:<6} {active:<10} {inactive:<10}", forward_name(forward)),
+        Style::Tunnels => {
+            let tunnel = tunnel_info(backend.tunnel);
+            format!(" {:<7} {tunnel:<13} {weight:<6} {active:<10} {inactive:<10}", forward_name(forward))
+        }
         Style::Stats => counters(&backend.counters, exact),
         Style::Rate => rates(&backend.rates, exact),
         Style::Thresholds => {
@@ -200,6 +211,17 @@ fn flags(service: &ServiceEntry) -> String {
     match service.client_address.as_str() {
         "" | "off" => proxies.to_owned(),
         told => format!("{proxies} {told}"),
+    }
+}
+
+/// As ipvsadm has it: the type, GUE's port, and whether there is a checksum.
+fn tunnel_info(tunnel: Option<Tunnel>) -> String {
+    match tunnel {
+        None => String::new(),
+        Some(Tunnel::Ipip) => "ipip".to_owned(),
+        Some(Tunnel::Gue { port, checksum: true }) => format!("gue:{port}:+c"),
+        Some(Tunnel::Gue { port, checksum: false }) => format!("gue:{port}:-c"),
+        Some(Tunnel::Gre) => "gre:-c".to_owned(),
     }
 }
 

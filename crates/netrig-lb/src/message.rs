@@ -4,11 +4,13 @@
 
 mod capture;
 mod health;
+mod tunnel;
 
 use std::net::{IpAddr, SocketAddr};
 
 pub use self::capture::{CaptureOrder, CapturedBatch, NamedReason, PacketCopy};
 pub use self::health::{BackendHealth, BackendHealthState, BackendOutlier, ServiceHealth};
+pub use self::tunnel::Tunnel;
 use ipnet::IpNet;
 pub use rig_cli::packet::{Flow, PacketOut, Protocol};
 use schemars::JsonSchema;
@@ -202,6 +204,9 @@ pub struct ServiceOptions {
     /// Whether each datagram is scheduled by itself.
     #[serde(default)]
     pub one_packet: Option<bool>,
+    /// A prefix, or `off`.
+    #[serde(default)]
+    pub tunnel_source: Option<String>,
 }
 
 /// Whether new connections of a source go where its last one went.
@@ -244,6 +249,9 @@ pub struct BackendOptions {
     /// Connections below which one that has reached its limit gets some again; 0: its limit.
     #[serde(default)]
     pub lower_limit: Option<u32>,
+    /// Of a service that forwards by tunnels.
+    #[serde(default)]
+    pub tunnel: Option<Tunnel>,
     /// It gets no new ones, and those that are left after so many milliseconds end.
     #[serde(default)]
     pub drain_ms: Option<u64>,
@@ -469,6 +477,9 @@ pub struct ServiceEntry {
     /// Whether each datagram is scheduled by itself, without a connection (UDP).
     #[serde(default)]
     pub one_packet: bool,
+    /// The prefix that sources of its tunnels' outer packets are from, in place of local addresses.
+    #[serde(default)]
+    pub tunnel_source: Option<String>,
     /// False for one that was removed and still has connections.
     pub open: bool,
     /// What it has to be given to be in force, e.g. `a local address`; until then its packets are not balanced.
@@ -503,6 +514,9 @@ pub struct BackendEntry {
     /// Connections below which one that has reached its limit gets some again, where that is not the limit itself.
     #[serde(default)]
     pub lower_limit: Option<u32>,
+    /// How packets are packed for it; `null` where its service does not forward by tunnels.
+    #[serde(default)]
+    pub tunnel: Option<Tunnel>,
     /// True for one that was removed and still has connections.
     pub leaving: bool,
     /// Until those of its connections that are left are ended, milliseconds, where it drains with a deadline.

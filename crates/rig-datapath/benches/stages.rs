@@ -71,11 +71,7 @@ fn main() {
     let sizes = Sizes { connections: count as u32 + (1 << 18), list_entries: 4096, ..Sizes::default() };
     let backends = |ports: u16| {
         let of = move |host| (8000..8000 + ports).map(move |port| ([10, 0, 0, host], port).into());
-        [10_u8, 11, 12, 13]
-            .into_iter()
-            .flat_map(of)
-            .map(|address| Backend { address, weight: 1, limit: None, lower_limit: None })
-            .collect()
+        [10_u8, 11, 12, 13].into_iter().flat_map(of).map(|address| Backend::new(address, 1)).collect()
     };
     let service = |address: &str, scheduler, backends| Service {
         protocol: Protocol::Tcp,

@@ -428,10 +428,12 @@ fn target(service: &Service, backend: &Backend, check: &Arc<Check>) -> Target {
 
 /// How packets with the service's own address get to a backend, where they do.
 fn path(service: &Service, backend: &Backend) -> Option<ForwardingPath> {
-    let backend = backend.address.ip();
+    let (backend, tunnel) = (backend.address.ip(), backend.tunnel);
     match service.forward? {
         ForwardingMethod::Route => Some(ForwardingPath::NextHop { backend }),
-        ForwardingMethod::Tunnel => Some(ForwardingPath::Tunnel { local: *service.local.first()?, backend }),
+        ForwardingMethod::Tunnel => {
+            Some(ForwardingPath::Tunnel { local: *service.tunnel_locals().first()?, backend, tunnel })
+        }
         ForwardingMethod::FullNat | ForwardingMethod::Nat => None,
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use rig_cli::packet;
-use rig_datapath::balancer::{ClientAddress, Direction, Drop, Kind, Trace as Traced};
+use rig_datapath::balancer::{ClientAddress, Direction, Drop, Kind, Trace as Traced, TracedTunnel, TunnelHeader};
 use rig_datapath::test_run::Verdict;
 use rig_service::Refusal;
 use rig_stats::units::Span;
@@ -218,8 +218,18 @@ fn steps(traced: &Traced) -> Vec<String> {
     if let Some(state) = traced.state {
         steps.push(format!("the connection's state behind it: {}", state.name()));
     }
-    if let Some(from) = traced.tunnel_from {
-        steps.push(format!("packed into IP from {from}"));
+    match traced.tunnel {
+        None => {}
+        Some(TracedTunnel { header: TunnelHeader::IpInIp, from }) => {
+            steps.push(format!("packed into IP from {}", from.ip()));
+        }
+        Some(TracedTunnel { header: TunnelHeader::Gre, from }) => {
+            steps.push(format!("packed into GRE from {}", from.ip()));
+        }
+        Some(TracedTunnel { header: TunnelHeader::Gue { port, checksum }, from }) => {
+            let sum = if checksum { "with" } else { "without" };
+            steps.push(format!("packed into GUE from {from} to port {port}, {sum} a checksum"));
+        }
     }
     match traced.tells {
         ClientAddress::Off => {}
@@ -278,7 +288,7 @@ mod tests {
             drop: None,
             pass: None,
             prefix: None,
-            tunnel_from: None,
+            tunnel: None,
             tells: ClientAddress::Off,
             interface: None,
             mtu: None,

@@ -15,10 +15,10 @@ use super::tree::Block;
 use crate::health::check::{BackendCheck, Beginning, Check, OnFailure};
 use crate::ipvs::Forwarding;
 use crate::ipvsadm::MAX_TIMEOUT;
-use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServicePersistence};
+use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServicePersistence, Tunnel};
 use crate::settings::{
     Backend, Completeness, ONE_PACKET_SCHEDULER, Rules, SCHEDULERS, Service, ServiceText, Settings, SynProxy, protocol,
-    scheduler_name,
+    scheduler_name, tunnel,
 };
 
 /// Services in all.
@@ -96,6 +96,8 @@ fn global(line: &Block, imported: &mut Imported) {
 /// A virtual server as it is read.
 struct Reading {
     service: Service,
+    /// Of its real servers.
+    tunnel: Tunnel,
     defaults: CheckDefaults,
     check: Option<Check>,
     sorry: Option<SocketAddr>,
@@ -204,25 +206,43 @@ fn method(
     forwarding: &Forwarding,
     line: &Block,
     imported: &mut Imported,
-) -> Option<ForwardingMethod> {
-    match words.first().map(|word| word.to_ascii_uppercase()).as_deref() {
+) -> Option<(ForwardingMethod, Tunnel)> {
+    let forward = match words.first().map(|word| word.to_ascii_uppercase()).as_deref() {
         Some("NAT") => Some(forwarding.masquerade),
         Some("FNAT") => Some(ForwardingMethod::FullNat),
         Some("DR") => Some(ForwardingMethod::Route),
         Some("TUN") => {
-            if let Some(kind) = words.get(2).filter(|kind| *kind != "ipip") {
-                imported.note(
-                    &line.place,
-                    format_args!("tunnels by {kind}: they are IP in IP here, which backends have to unpack"),
-                );
-            }
-            Some(ForwardingMethod::Tunnel)
+            return match tunnel_of(words) {
+                Ok(tunnel) => Some((ForwardingMethod::Tunnel, tunnel)),
+                Err(why) => {
+                    imported.note(&line.place, format_args!("{}: {why}", line.words.join(" ")));
+                    None
+                }
+            };
         }
         other => {
             imported.note(&line.place, format_args!("{}: there is no such way to forward", other.unwrap_or("nothing")));
             None
         }
+    };
+    Some((forward?, Tunnel::Ipip))
+}
+
+/// `TUN type gue port 6080 nocsum`, as keepalived.conf(5) has it.
+fn tunnel_of(words: &[String]) -> Result<Tunnel, String> {
+    let (mut name, mut port, mut checksum) = ("ipip", None, None);
+    let mut left = words.iter().skip(1).map(String::as_str);
+    while let Some(word) = left.next() {
+        match word {
+            "type" => name = left.next().ok_or("a type is missing")?,
+            "port" => port = Some(left.next().and_then(|port| port.parse().ok()).ok_or("a port is 1 to 65535")?),
+            "csum" => checksum = Some(true),
+            "nocsum" => checksum = Some(false),
+            "remcsum" => return Err("there is no remote checksum offload; write nocsum, or csum".to_owned()),
+            other => return Err(format!("there is no '{other}' of a tunnel")),
+        }
     }
+    tunnel(name, port, checksum).map_err(|misfit| misfit.to_string())
 }
 
 /// As it can be here, or not at all.
@@ -248,6 +268,7 @@ fn service(
 ) -> Option<Reading> {
     let mut reading = Reading {
         service: Service { forward: Some(forwarding.masquerade), ..Service::new(key) },
+        tunnel: Tunnel::Ipip,
         defaults: CheckDefaults::default(),
         check: None,
         sorry: None,
@@ -271,7 +292,8 @@ fn service(
                 reading.service.scheduler = known.map_or(reading.service.scheduler, |(_, scheduler)| *scheduler);
             }
             "lvs_method" | "lb_kind" => {
-                reading.service.forward = Some(method(&line.words[1..], forwarding, line, imported)?);
+                let (forward, tunnel) = method(&line.words[1..], forwarding, line, imported)?;
+                (reading.service.forward, reading.tunnel) = (Some(forward), tunnel);
             }
             "laddr_group_name" => match groups.local.get(value) {
                 Some(group) => {
@@ -393,7 +415,7 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
         imported.note(&block.place, format_args!("{address} is there already: this one is left out"));
         return;
     }
-    let mut backend = Backend::new(address);
+    let mut backend = Backend { tunnel: reading.tunnel, ..Backend::new(address) };
     let mut defaults = reading.defaults.clone();
     let mut inhibits = false;
     // Whatever the order of lines.
@@ -407,7 +429,15 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
             "uthreshold" => backend.limit = number(line, imported).and_then(NonZeroU32::new),
             "lthreshold" => backend.lower_limit = number(line, imported).and_then(NonZeroU32::new),
             "inhibit_on_failure" => inhibits = true,
-            "lvs_method" => imported.note(&line.place, "lvs_method of a real server: a service forwards in one way"),
+            "lvs_method" => match (reading.service.forward, tunnel_of(&line.words[1..])) {
+                (Some(ForwardingMethod::Tunnel), Ok(tunnel)) if value.eq_ignore_ascii_case("TUN") => {
+                    backend.tunnel = tunnel;
+                }
+                (Some(ForwardingMethod::Tunnel), Err(why)) if value.eq_ignore_ascii_case("TUN") => {
+                    imported.note(&line.place, format_args!("{}: {why}", line.words.join(" ")));
+                }
+                _ => imported.note(&line.place, "lvs_method of a real server: a service forwards in one way"),
+            },
             "notify_up" | "notify_down" => {
                 imported.note(&line.place, format_args!("{}: not there; watch the log or metrics", line.name()));
             }

@@ -12,10 +12,9 @@ use crate::names::NameResolution;
 use crate::settings::{ONE_PACKET_SCHEDULER, SCHEDULERS, ServiceText, scheduler, scheduler_name};
 
 /// Options of ipvsadm that the balancer does not have: how many words each takes at most, and what to say.
-const OTHERS: [(&str, &[&str], bool, &str); 3] = [
+const OTHERS: [(&str, &[&str], bool, &str); 2] = [
     ("--pe", &[], true, "no persistence engines"),
-    ("--tun-port", &[], true, "no port of tunnels: they are IP in IP"),
-    ("--tun-nocsum", &[], false, "no checksums of tunnels: they are IP in IP"),
+    ("--tun-remcsum", &[], false, "no remote checksum offload: the tunnel is without a checksum"),
 ];
 
 /// What stands for a scheduler that the balancer does not have.
@@ -95,15 +94,6 @@ fn leave_out_others(words: &mut Vec<String>, place: LineNumber, imported: &mut I
             }
         } else if of_tcp && matches!(name.as_str(), "-o" | "--ops") {
             imported.note(place, format_args!("{word}: one-packet scheduling is for UDP"));
-        } else if name == "--tun-type" {
-            let kind =
-                word.split_once('=').map(|(_, kind)| kind.to_owned()).or_else(|| left.next()).unwrap_or_default();
-            if kind != "ipip" {
-                imported.note(
-                    place,
-                    format_args!("--tun-type {kind}: tunnels are IP in IP here, which backends have to unpack"),
-                );
-            }
         } else if name == "-s" || name == "--scheduler" {
             let value =
                 word.split_once('=').map(|(_, value)| value.to_owned()).or_else(|| left.next()).unwrap_or_default();

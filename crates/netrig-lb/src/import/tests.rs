@@ -6,7 +6,7 @@ use super::tree::Files;
 use super::{Imported, keepalived, lines, play};
 use crate::health::check::{HttpRequest, Probe, ProgramCall, TlsRules};
 use crate::ipvs::Forwarding;
-use crate::message::ForwardingMethod;
+use crate::message::{ForwardingMethod, Tunnel};
 use crate::names::NameResolution;
 
 fn nat() -> Forwarding {
@@ -191,6 +191,39 @@ virtual_server group mail {
 virtual_server fwmark 3 {
 }
 "#;
+
+#[test]
+fn kinds_of_tunnels_are_taken_over() {
+    let saved = "\
+-A -t 192.0.2.1:80 -s rr
+-a -t 192.0.2.1:80 -r 10.0.0.1:80 -i -w 1 --tun-type gue --tun-port 6080 --tun-nocsum
+-a -t 192.0.2.1:80 -r 10.0.0.2:80 -i -w 1 --tun-type gre --tun-nocsum
+-a -t 192.0.2.1:80 -r 10.0.0.3:80 -i -w 1 --tun-type gue --tun-port 5555 --tun-remcsum
+-a -t 192.0.2.1:80 -r 10.0.0.4:80 -i -w 1 --tun-type gre --tun-csum
+";
+    let local = crate::ipvs::stand::forwarding(true);
+    let read = lines::read(saved, &local, NameResolution::Numbers);
+    let tunnels = |read: &Imported| -> Vec<Tunnel> {
+        read.rules.services[0].backends.iter().map(|backend| backend.tunnel).collect()
+    };
+    let gue = |port| Tunnel::Gue { port: std::num::NonZeroU16::new(port).unwrap(), checksum: false };
+    assert_eq!(tunnels(&read), [gue(6080), Tunnel::Gre, gue(5555)]);
+    assert!(read.notes[0].contains("--tun-remcsum: no remote checksum offload"), "{:?}", read.notes);
+    assert!(read.notes[1].contains("is left out: "), "{:?}", read.notes);
+    let text = "
+virtual_server 192.0.2.1 80 {
+    lvs_method TUN type gue port 6080 nocsum
+    real_server 10.0.0.1 80 { }
+    real_server 10.0.0.2 80 {
+        lvs_method TUN type gre
+    }
+}
+";
+    let read = |text: &str| keepalived(text, &local, &mut Files::none()).unwrap();
+    assert_eq!((tunnels(&read(text)), read(text).notes.len()), (vec![gue(6080), Tunnel::Gre], 0));
+    let refused = read(&text.replace("nocsum", "remcsum"));
+    assert!(refused.rules.services.is_empty() && refused.notes[0].contains("remote checksum"), "{:?}", refused.notes);
+}
 
 #[test]
 fn virtual_servers_become_services_with_their_checks() {

@@ -219,6 +219,7 @@ impl<B: Balancer> Answers<B> {
                     weight: Some(wanted.weight),
                     limit: Some(wanted.limit),
                     lower_limit: Some(wanted.lower_limit),
+                    tunnel: wanted.tunnel,
                     local: self.forwarding.local_for(backend.ip()),
                     drain_ms: None,
                 };

@@ -10,8 +10,9 @@ use super::netlink::{Attributes, Message, Writer};
 use crate::ipvsadm::MAX_TIMEOUT;
 use crate::message::{
     BackendEntry, Counters, ForwardingMethod, Protocol, Rates, ServiceEntry, ServiceKey, ServicePersistence, Status,
+    Tunnel,
 };
-use crate::settings::SCHEDULERS;
+use crate::settings::{SCHEDULERS, tunnel};
 
 pub(super) const NAME: &str = "IPVS";
 pub(super) const VERSION: u8 = 1;
@@ -78,6 +79,14 @@ const DEST_STATS: u16 = 10;
 const DEST_ADDR_FAMILY: u16 = 11;
 const DEST_STATS64: u16 = 12;
 const DEST_TUN_TYPE: u16 = 13;
+const DEST_TUN_PORT: u16 = 14;
+const DEST_TUN_FLAGS: u16 = 15;
+
+const TUNNEL_GUE: u8 = 1;
+const TUNNEL_GRE: u8 = 2;
+/// IP_VS_TUNNEL_ENCAP_FLAG_CSUM, IP_VS_TUNNEL_ENCAP_FLAG_REMCSUM.
+const TUNNEL_SUM: u16 = 1;
+const TUNNEL_REMOTE_SUM: u16 = 2;
 
 const METHOD_MASK: u32 = 0x7;
 const MASQUERADE: u32 = 0;
@@ -138,6 +147,8 @@ pub(super) struct WantedDestination {
     pub(super) weight: u32,
     pub(super) limit: u32,
     pub(super) lower_limit: u32,
+    /// Of one that is forwarded to by a tunnel.
+    pub(super) tunnel: Option<Tunnel>,
 }
 
 fn address(family: u16, bytes: [u8; 16]) -> Result<IpAddr, Errno> {
@@ -271,14 +282,7 @@ pub(super) fn wanted_destination(
     let number = |kind| said.u32(kind).ok_or(Errno::from(EINVAL));
     let forward = match number(DEST_FWD_METHOD)? & METHOD_MASK {
         MASQUERADE => forwarding.masquerade,
-        TUNNEL => match said.u8(DEST_TUN_TYPE) {
-            None | Some(0) => ForwardingMethod::Tunnel,
-            Some(_) => {
-                let why =
-                    format!("destination {address}: the balancer has tunnels of IP in IP, and neither GUE nor GRE");
-                return Err(because(EINVAL, why));
-            }
-        },
+        TUNNEL => ForwardingMethod::Tunnel,
         DIRECT => ForwardingMethod::Route,
         other => {
             let why = format!(
@@ -304,7 +308,28 @@ pub(super) fn wanted_destination(
         let why = format!("destination {address}: a lower threshold without an upper one that is at least as high");
         return Err(because(ERANGE, why));
     }
-    Ok(WantedDestination { forward, weight, limit, lower_limit: lower })
+    let tunnel = if forward == ForwardingMethod::Tunnel { Some(wanted_tunnel(said, address)?) } else { None };
+    Ok(WantedDestination { forward, weight, limit, lower_limit: lower, tunnel })
+}
+
+fn wanted_tunnel(said: Attributes<'_>, address: SocketAddr) -> Result<Tunnel, Errno> {
+    let name = match said.u8(DEST_TUN_TYPE) {
+        None | Some(0) => return Ok(Tunnel::Ipip),
+        Some(TUNNEL_GUE) => "gue",
+        Some(TUNNEL_GRE) => "gre",
+        Some(other) => {
+            return Err(because(EINVAL, format!("destination {address}: there is no tunnel of type {other}")));
+        }
+    };
+    let flags = said.u16(DEST_TUN_FLAGS).unwrap_or(0);
+    if flags & TUNNEL_REMOTE_SUM != 0 {
+        let why = format!("destination {address}: remote checksum offload (--tun-remcsum) is not there");
+        return Err(because(EINVAL, why));
+    }
+    // IPVS, too, wants one to be said.
+    let port = if name == "gue" { Some(said.be16(DEST_TUN_PORT).unwrap_or(0)) } else { None };
+    tunnel(name, port, Some(flags & TUNNEL_SUM != 0))
+        .map_err(|misfit| because(EINVAL, format!("destination {address}: {misfit}")))
 }
 
 /// `false` where a program has another idea than the balancer of what a scheduler does.
@@ -413,7 +438,13 @@ pub(super) fn destination_entry(
         to.put_u32(DEST_ACTIVE_CONNS, entry.active)
             .put_u32(DEST_INACT_CONNS, entry.inactive)
             .put_u32(DEST_PERSIST_CONNS, entry.persistent);
-        to.put_u16(DEST_ADDR_FAMILY, family_of(entry.address.ip())).put(DEST_TUN_TYPE, &[0]);
+        to.put_u16(DEST_ADDR_FAMILY, family_of(entry.address.ip()));
+        let (kind, port, flags) = match entry.tunnel {
+            None | Some(Tunnel::Ipip) => (0, 0, 0),
+            Some(Tunnel::Gue { port, checksum }) => (TUNNEL_GUE, port.get(), if checksum { TUNNEL_SUM } else { 0 }),
+            Some(Tunnel::Gre) => (TUNNEL_GRE, 0, 0),
+        };
+        to.put(DEST_TUN_TYPE, &[kind]).put_be16(DEST_TUN_PORT, port).put_u16(DEST_TUN_FLAGS, flags);
         stats(to, DEST_STATS, DEST_STATS64, &entry.counters, &entry.rates);
     });
     answer.end()

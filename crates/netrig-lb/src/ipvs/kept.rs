@@ -28,6 +28,7 @@ fn without_local(options: &BackendOptions) -> BackendOptions {
         weight: options.weight,
         limit: options.limit,
         lower_limit: options.lower_limit,
+        tunnel: options.tunnel,
         drain_ms: options.drain_ms,
         local: Vec::new(),
     }
@@ -139,4 +140,5 @@ fn differs(has: &BackendEntry, options: &BackendOptions) -> bool {
     options.weight.is_some_and(|weight| weight != has.weight)
         || options.limit.is_some_and(|limit| limit != has.limit.unwrap_or(0))
         || options.lower_limit.is_some_and(|limit| limit != has.lower_limit.unwrap_or(0))
+        || (options.tunnel.is_some() && options.tunnel != has.tunnel)
 }

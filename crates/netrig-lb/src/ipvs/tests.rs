@@ -3,12 +3,14 @@
 use libc::{EEXIST, EINVAL, ENOENT, EOPNOTSUPP, EPROTONOSUPPORT, ERANGE, ESRCH};
 use proptest::prelude::*;
 
+use rig_datapath::balancer::GUE_PORT;
+
 use super::answers::Answers;
 use super::family::{self, ID, command};
 use super::netlink::{ACK, DUMP, REQUEST, messages};
 use super::session::answers_to;
 use super::stand::{self, OfRules};
-use crate::message::{ForwardingMethod, Request, RuleChange};
+use crate::message::{ForwardingMethod, Request, RuleChange, Tunnel};
 use crate::settings::Rules;
 
 /// A request, as libnl writes it.
@@ -64,9 +66,12 @@ struct Dest {
     upper: u32,
     lower: u32,
     tunnel: u8,
+    tunnel_port: u16,
+    tunnel_flags: u16,
 }
 
-const DEST: Dest = Dest { last: 7, method: 0, weight: 3, upper: 0, lower: 0, tunnel: 0 };
+const DEST: Dest =
+    Dest { last: 7, method: 0, weight: 3, upper: 0, lower: 0, tunnel: 0, tunnel_port: 0, tunnel_flags: 0 };
 
 impl Dest {
     fn bytes(&self) -> Vec<u8> {
@@ -77,6 +82,8 @@ impl Dest {
             within.extend(attribute(kind, &value.to_ne_bytes()));
         }
         within.extend(attribute(13, &[self.tunnel]));
+        within.extend(attribute(14, &self.tunnel_port.to_be_bytes()));
+        within.extend(attribute(15, &self.tunnel_flags.to_ne_bytes()));
         attribute(2, &within)
     }
 }
@@ -156,7 +163,6 @@ fn what_the_balancer_does_not_have_is_refused() {
         (Dest { lower: 5, ..DEST }, ERANGE),
         (Dest { weight: 70_000, ..DEST }, ERANGE),
         (Dest { method: 1, ..DEST }, EINVAL),
-        (Dest { method: 2, tunnel: 1, ..DEST }, EINVAL),
         // No local address.
         (Dest { method: 2, ..DEST }, EINVAL),
     ];
@@ -255,6 +261,41 @@ fn masquerading_is_nat_or_full_nat_with_the_local_addresses() {
     assert_eq!(errno(&answers, command::NEW_SERVICE, &[SERVICE.bytes()]), 0);
     assert_eq!(errno(&answers, command::NEW_DEST, &[SERVICE.bytes(), Dest { method: 3, ..DEST }.bytes()]), 0);
     assert!(answers.balancer().0.lock().unwrap().services[0].local.is_empty());
+}
+
+/// Type, port and flags of tunnels, as linux/ip_vs.h has them.
+#[test]
+fn tunnels_are_taken_and_told_as_the_kernel_has_them() {
+    let answers = balancer(true);
+    let service = SERVICE.bytes();
+    assert_eq!(errno(&answers, command::NEW_SERVICE, std::slice::from_ref(&service)), 0);
+    let packed =
+        |last, tunnel, tunnel_port, tunnel_flags| Dest { last, method: 2, tunnel, tunnel_port, tunnel_flags, ..DEST };
+    // Without a port, with remote checksum offload, GRE with a checksum, and what is not there.
+    for refused in [packed(1, 1, 0, 0), packed(1, 1, 6080, 2), packed(1, 2, 0, 1), packed(1, 3, 0, 0)] {
+        assert_eq!(errno(&answers, command::NEW_DEST, &[service.clone(), refused.bytes()]), EINVAL);
+    }
+    let taken = [packed(1, 0, 0, 0), packed(2, 1, 6080, 1), packed(3, 2, 0, 0)];
+    for dest in taken {
+        assert_eq!(errno(&answers, command::NEW_DEST, &[service.clone(), dest.bytes()]), 0);
+    }
+    let gue = Tunnel::Gue { port: GUE_PORT, checksum: true };
+    let has = |answers: &Answers<OfRules>| -> Vec<Tunnel> {
+        let rules = answers.balancer().0.lock().unwrap();
+        rules.services[0].backends.iter().map(|backend| backend.tunnel).collect()
+    };
+    assert_eq!(has(&answers), [Tunnel::Ipip, gue, Tunnel::Gre]);
+    let listed = answers_to(&request(ID, REQUEST | ACK | DUMP, command::GET_DEST, &service), &answers).concat();
+    for dest in taken {
+        let expected = [
+            attribute(13, &[dest.tunnel]),
+            attribute(14, &dest.tunnel_port.to_be_bytes()),
+            attribute(15, &dest.tunnel_flags.to_ne_bytes()),
+        ];
+        assert!(listed.windows(24).any(|bytes| bytes == expected.concat()), "{:?}", dest.tunnel);
+    }
+    assert_eq!(errno(&answers, command::SET_DEST, &[service, packed(2, 2, 0, 0).bytes()]), 0);
+    assert_eq!(has(&answers), [Tunnel::Ipip, Tunnel::Gre, Tunnel::Gre]);
 }
 
 #[test]

@@ -13,10 +13,12 @@ use crate::instance::Name;
 use crate::listing::{Listing, ListingKind};
 use crate::message::{
     BackendOptions, Filter, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions,
-    ServicePersistence,
+    ServicePersistence, Tunnel,
 };
 use crate::names::NameResolution;
-use crate::settings::{DEFAULT_PERSISTENCE, DPVS, EXPIRES, REUSES, SCHEDULERS, SYN_PROXIES};
+use crate::settings::{
+    DEFAULT_PERSISTENCE, DPVS, EXPIRES, REUSES, SCHEDULERS, SYN_PROXIES, TUNNELS, tunnel, tunnel_source,
+};
 
 /// A whole command line.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,6 +121,7 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             PersistenceGroup,
             OnePacket,
             OnePacketSaid,
+            TunnelSource,
         ],
         Verb::DeleteService | Verb::Zero => &SERVICE,
         Verb::AddServer => &[
@@ -132,6 +135,10 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             Weight,
             UpperThreshold,
             LowerThreshold,
+            TunnelType,
+            TunnelPort,
+            TunnelSum,
+            TunnelNoSum,
         ],
         Verb::EditServer => &[
             TcpService,
@@ -144,6 +151,10 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             Weight,
             UpperThreshold,
             LowerThreshold,
+            TunnelType,
+            TunnelPort,
+            TunnelSum,
+            TunnelNoSum,
             Drain,
         ],
         Verb::DeleteServer => &[TcpService, UdpService, Server],
@@ -160,6 +171,7 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             NextHops,
             Health,
             PersistentConn,
+            TunnelInfo,
             Timeout,
             Exact,
             Sort,
@@ -191,7 +203,7 @@ impl ParsedArguments {
             Verb::EditService => {
                 let options = self.service_options()?;
                 if options == ServiceOptions::default() {
-                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW, -j WHEN, --source-limit CONNECTIONS, --source-rate N, --new-rate N, -p SECONDS, -M MASK or --one-packet on|off"));
+                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW, -j WHEN, --source-limit CONNECTIONS, --source-rate N, --new-rate N, -p SECONDS, -M MASK, --one-packet on|off or --tunnel-source PREFIX"));
                 }
                 let service = self.service()?;
                 of_service(service, &options)?;
@@ -205,7 +217,9 @@ impl ParsedArguments {
             Verb::EditServer => {
                 let (service, backend, options) = self.server()?;
                 if options == BackendOptions::default() {
-                    return Err(self.changes_nothing("-w WEIGHT, -x CONNECTIONS, -y CONNECTIONS or --drain SPAN"));
+                    return Err(self.changes_nothing(
+                        "-w WEIGHT, -x CONNECTIONS, -y CONNECTIONS, --tun-type TYPE or --drain SPAN",
+                    ));
                 }
                 if options.drain_ms.is_some() && options.weight.is_some() {
                     let next = "leave one out: -w ends a drain, and the weight is kept while it drains";
@@ -334,7 +348,41 @@ impl ParsedArguments {
             limits,
             persistence: self.persistence()?,
             one_packet: self.one_packet()?,
+            tunnel_source: self.tunnel_source()?,
         })
+    }
+
+    fn tunnel_source(&self) -> Result<Option<String>, UsageError> {
+        let Some(said) = self.value(Key::TunnelSource).filter(|said| *said != "off") else {
+            return Ok(self.value(Key::TunnelSource).map(str::to_owned));
+        };
+        let prefix = tunnel_source(said).map_err(|misfit| UsageError::new(misfit.to_string(), misfit.hint))?;
+        Ok(Some(prefix.to_string()))
+    }
+
+    /// ipvsadm's options of tunnels, of which a port and checksums are of one type alone.
+    fn tunnel(&self) -> Result<Option<Tunnel>, UsageError> {
+        let port = self.number(Key::TunnelPort, "--tun-port", 1, u16::MAX)?;
+        let checksum = match (self.has(Key::TunnelSum), self.has(Key::TunnelNoSum)) {
+            (true, true) => {
+                return Err(UsageError::new("--tun-csum and --tun-nocsum are opposites", "give one of them"));
+            }
+            (false, false) => None,
+            (has, _) => Some(has),
+        };
+        let Some(name) = self.one_of(Key::TunnelType, "--tun-type", &TUNNELS)? else {
+            return match (port, checksum) {
+                (None, None) => Ok(None),
+                _ => Err(UsageError::new("a tunnel's port or checksum without --tun-type", "add --tun-type gue")),
+            };
+        };
+        if name == "gue" && port.is_none() {
+            return Err(UsageError::new("--tun-type gue without --tun-port", "add --tun-port 6080, or another one"));
+        }
+        if name == "ipip" && checksum.is_some() {
+            return Err(UsageError::new("checksums of --tun-type ipip", "leave them out: IP in IP has none"));
+        }
+        tunnel(name, port, checksum).map(Some).map_err(|misfit| UsageError::new(misfit.to_string(), misfit.hint))
     }
 
     /// ipvsadm's `-o`; and by its name what takes it away as well.
@@ -417,11 +465,18 @@ impl ParsedArguments {
             let error = format!("{said} keeps the port, but -r has {port} for a service at {}", service.address);
             return Err(UsageError::new(error, "leave the port of -r out, or forward with -b or -m"));
         }
+        let tunnel = self.tunnel()?;
+        if let (Some((_, said, forward)), Some(_)) = (way, tunnel)
+            && forward != ForwardingMethod::Tunnel
+        {
+            return Err(UsageError::new(format!("--tun-type with {said}"), "forward by -i, or leave it out"));
+        }
         let options = BackendOptions {
             forward: way.map(|(.., forward)| forward),
             weight: self.number(Key::Weight, "-w", 0, MAX_WEIGHT)?,
             limit: self.number(Key::UpperThreshold, "-x", 0, u32::MAX)?,
             lower_limit: self.number(Key::LowerThreshold, "-y", 0, u32::MAX)?,
+            tunnel,
             drain_ms: self.value(Key::Drain).map(drain_ms).transpose()?,
             local: Vec::new(),
         };
@@ -495,6 +550,7 @@ impl ParsedArguments {
             (Key::NextHops, "--next-hops"),
             (Key::Health, "--health"),
             (Key::PersistentConn, "--persistent-conn"),
+            (Key::TunnelInfo, "--tun-info"),
             (Key::Timeout, "--timeout"),
             (Key::Connection, "-c"),
         ];
@@ -513,6 +569,7 @@ impl ParsedArguments {
             Some(Key::NextHops) => ListingKind::NextHops,
             Some(Key::Health) => ListingKind::Health,
             Some(Key::PersistentConn) => ListingKind::PersistentConnections,
+            Some(Key::TunnelInfo) => ListingKind::Tunnels,
             Some(Key::Timeout) => ListingKind::Timeout,
             Some(_) => ListingKind::Connections(self.filter(service)?),
             None => ListingKind::Rules,

@@ -53,6 +53,11 @@ pub enum Key {
     UpperThreshold,
     LowerThreshold,
     Drain,
+    TunnelType,
+    TunnelPort,
+    TunnelSum,
+    TunnelNoSum,
+    TunnelSource,
     Local,
     Device,
     Numeric,
@@ -63,6 +68,7 @@ pub enum Key {
     NextHops,
     Health,
     PersistentConn,
+    TunnelInfo,
     Timeout,
     Exact,
     Sort,
@@ -92,7 +98,7 @@ const NO_MARKS: &str = "packets have no marks yet where the balancer takes them:
 const NO_ENGINES: &str = "persistence is by the client's address (-p): there are no engines that look into packets";
 const NO_ACCESS_LISTS: &str = "there are no access lists, and packets come here before nftables sees them: have routers or the device drop them (ethtool -N)";
 const NO_SYNC: &str = "connections are shared between balancers by [sync] in the file: see docs/BALANCER.md";
-const NO_TUNNEL_KIND: &str = "tunnels are IP in IP only: leave it out";
+const NO_REMOTE_SUM: &str = "remote checksum offload is not there, as programs of XDP cannot leave checksums to a receiver: give --tun-csum or --tun-nocsum";
 const NO_SCHEDULER_FLAGS: &str = "schedulers have no flags: sh is by the client's address, mh by its address and port, both skip servers of weight 0";
 
 /// Long name, short name, meaning.
@@ -145,6 +151,11 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("u-threshold", Some('x'), Value(Key::UpperThreshold)),
     ("l-threshold", Some('y'), Value(Key::LowerThreshold)),
     ("drain", None, Value(Key::Drain)),
+    ("tun-type", None, Value(Key::TunnelType)),
+    ("tun-port", None, Value(Key::TunnelPort)),
+    ("tun-csum", None, Flag(Key::TunnelSum)),
+    ("tun-nocsum", None, Flag(Key::TunnelNoSum)),
+    ("tunnel-source", None, Value(Key::TunnelSource)),
     ("laddr", Some('z'), Value(Key::Local)),
     ("ifname", Some('F'), Value(Key::Device)),
     ("numeric", Some('n'), Flag(Key::Numeric)),
@@ -155,6 +166,7 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("next-hops", None, Flag(Key::NextHops)),
     ("health", None, Flag(Key::Health)),
     ("persistent-conn", None, Flag(Key::PersistentConn)),
+    ("tun-info", None, Flag(Key::TunnelInfo)),
     ("timeout", None, Flag(Key::Timeout)),
     ("exact", Some('X'), Flag(Key::Exact)),
     ("sort", None, Flag(Key::Sort)),
@@ -172,12 +184,7 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("pe", None, Refused(NO_ENGINES)),
     ("sched-flags", None, Refused(NO_SCHEDULER_FLAGS)),
     ("hash-target", Some('Y'), Refused(NO_SCHEDULER_FLAGS)),
-    ("tun-type", None, Refused(NO_TUNNEL_KIND)),
-    ("tun-port", None, Refused(NO_TUNNEL_KIND)),
-    ("tun-nocsum", None, Refused(NO_TUNNEL_KIND)),
-    ("tun-csum", None, Refused(NO_TUNNEL_KIND)),
-    ("tun-remcsum", None, Refused(NO_TUNNEL_KIND)),
-    ("tun-info", None, Refused("tunnels are IP in IP only: `-L` shows which servers are reached by one")),
+    ("tun-remcsum", None, Refused(NO_REMOTE_SUM)),
     ("start-daemon", None, Refused(NO_SYNC)),
     ("stop-daemon", None, Refused(NO_SYNC)),
     ("daemon", None, Refused(NO_SYNC)),

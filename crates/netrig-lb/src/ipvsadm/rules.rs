@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Command, Line, UsageError};
 use crate::listing::{self, order};
-use crate::message::{ForwardingMethod, Protocol, RuleChange, ServiceEntry, Status};
+use crate::message::{ForwardingMethod, Protocol, RuleChange, ServiceEntry, Status, Tunnel};
 use crate::names::{NameResolution, Names};
 
 /// The services, their local addresses and backends; without those that were removed.
@@ -52,6 +52,9 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
         lines +=
             &format!(" -p {seconds}{}", listing::mask(service).map(|mask| format!(" -M {mask}")).unwrap_or_default());
     }
+    if let Some(prefix) = &service.tunnel_source {
+        lines += &format!(" --tunnel-source {prefix}");
+    }
     if let Some(group) = service.persistence.group {
         lines += &format!(" --persistence-group {group}");
     }
@@ -73,6 +76,14 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
         }
         if let Some(lower) = backend.lower_limit {
             lines += &format!(" -y {lower}");
+        }
+        match backend.tunnel {
+            None | Some(Tunnel::Ipip) => {}
+            Some(Tunnel::Gue { port, checksum }) => {
+                let sum = if checksum { "--tun-csum" } else { "--tun-nocsum" };
+                lines += &format!(" --tun-type gue --tun-port {port} {sum}");
+            }
+            Some(Tunnel::Gre) => lines += " --tun-type gre --tun-nocsum",
         }
         lines.push('\n');
     }

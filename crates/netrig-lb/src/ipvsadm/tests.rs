@@ -1,7 +1,7 @@
 use super::*;
 use crate::message::{
     BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions,
-    ServicePersistence,
+    ServicePersistence, Tunnel,
 };
 
 fn parse(text: &str) -> Result<Line, UsageError> {
@@ -120,6 +120,7 @@ fn servers_are_added_changed_and_removed() {
             weight: Some(5),
             limit: Some(100),
             lower_limit: Some(80),
+            tunnel: None,
             local: Vec::new(),
             drain_ms: None,
         };
@@ -131,6 +132,42 @@ fn servers_are_added_changed_and_removed() {
     let options = BackendOptions { weight: Some(0), ..BackendOptions::default() };
     assert_eq!(edit("-e -t 192.0.2.1:80 -r 10.0.0.1:8080 -w 0"), RuleChange::EditBackend { service, backend, options });
     assert_eq!(edit("-d -t 192.0.2.1:80 -r 10.0.0.1:8080"), RuleChange::DeleteBackend { service, backend });
+}
+
+#[test]
+fn kinds_of_tunnels_are_said_of_servers() {
+    let service = tcp("192.0.2.1:80");
+    let port = |port| std::num::NonZeroU16::new(port).unwrap();
+    for (said, tunnel) in [
+        ("--tun-type ipip", Tunnel::Ipip),
+        ("--tun-type gue --tun-port 6080", Tunnel::Gue { port: port(6080), checksum: false }),
+        ("--tun-type=gue --tun-port=5555 --tun-csum", Tunnel::Gue { port: port(5555), checksum: true }),
+        ("--tun-type gre --tun-nocsum", Tunnel::Gre),
+    ] {
+        let options = BackendOptions {
+            forward: Some(ForwardingMethod::Tunnel),
+            tunnel: Some(tunnel),
+            ..BackendOptions::default()
+        };
+        let backend = "10.0.0.1:80".parse().unwrap();
+        let line = format!("-a -t 192.0.2.1:80 -r 10.0.0.1 -i {said}");
+        assert_eq!(edit(&line), RuleChange::AddBackend { service, backend, options }, "{line}");
+    }
+    assert_eq!(listed("-L --tun-info").what, ListingKind::Tunnels);
+    for (line, next) in [
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-type gue", "--tun-port 6080"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-type gue --tun-port 0", "1 to 65535"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-type gre --tun-port 6080", "for gue"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-type gre --tun-csum", "choose gue"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-type ipip --tun-nocsum", "IP in IP has none"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-port 6080", "add --tun-type gue"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-type gue --tun-port 1 --tun-csum --tun-nocsum", "one of them"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -g --tun-type gre", "-i"),
+        ("-A -t 1.1.1.1:1 --tunnel-source 172.16.0.0", "172.16.0.0/16"),
+    ] {
+        let error = parse(line).unwrap_err().to_string();
+        assert!(error.contains(next), "{line}: {error}");
+    }
 }
 
 #[test]
@@ -268,11 +305,10 @@ fn what_is_not_there_is_refused_by_name() {
         ("-A -t 1.1.1.1:1 -p --pe sip", "by the client's address"),
         ("-A -t 1.1.1.1:1 -s mh -b mh-port", "address and port"),
         ("-A -t 1.1.1.1:1 -s sh --sched-flags sh-fallback", "address and port"),
-        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-type gue", "IP in IP"),
+        ("-a -t 1.1.1.1:1 -r 2.2.2.2 -i --tun-type gue --tun-port 1 --tun-remcsum", "checksum"),
         ("-L --daemon", "[sync]"),
         ("--start-daemon master", "[sync]"),
         ("--stop-daemon=backup", "[sync]"),
-        ("-L --tun-info", "IP in IP"),
         ("-a -t 1.1.1.1:1 -r 2.2.2.2 -J", "SNAT"),
         ("-U -t 1.1.1.1:1 -k 2.2.2.2", "nftables"),
         ("-L -c --sockpair tcp:1.1.1.1:1:2.2.2.2:2", "--client"),

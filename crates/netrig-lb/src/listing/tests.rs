@@ -213,3 +213,16 @@ VIP:VPORT            TOTAL    SNAT_IP              CONFLICTS  CONNS
     assert_eq!(json[0]["local"][0]["connections"], 2, "{json}");
     assert_eq!(json[0]["address"], "192.0.2.1:80", "{json}");
 }
+
+#[test]
+fn tunnels_are_listed_as_ipvsadm_has_them() {
+    let mut status = fixture::status();
+    let port = std::num::NonZeroU16::new(6080).unwrap();
+    let service = status.services.iter_mut().find(|service| service.key.address.port() == 80).unwrap();
+    service.forward = ForwardingMethod::Tunnel;
+    service.backends[0].tunnel = Some(Tunnel::Gue { port, checksum: true });
+    service.backends[1].tunnel = Some(Tunnel::Gre);
+    let text = services(&status, &asked(ListingKind::Tunnels), Style::Tunnels, Names::Numeric);
+    assert!(text.contains("Forward TunnelInfo    Weight ActiveConn InActConn\n"), "{text}");
+    assert!(text.contains(" Tunnel  gue:6080:+c   ") && text.contains(" Tunnel  gre:-c        "), "{text}");
+}

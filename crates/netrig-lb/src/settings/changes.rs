@@ -6,6 +6,7 @@ use rig_stats::units::{Span, counted};
 use super::client_address::client_address_name;
 use super::rules::{Backend, Rules, Service, ServiceText, expire_name, forward_name, reuse_name, scheduler_name};
 use super::syn_proxy::syn_proxy_name;
+use super::tunnel;
 
 /// A line for each thing that differs; none when nothing does.
 pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
@@ -88,6 +89,10 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
     if gone + come > 0 {
         said.push(format!("{come} local addresses added, {gone} removed"));
     }
+    if old.tunnel_source != new.tunnel_source {
+        let now = new.tunnel_source.map_or("local addresses".to_owned(), |prefix| prefix.to_string());
+        said.push(format!("tunnels are from {now} now"));
+    }
     let limited =
         |limit: Option<std::num::NonZeroU32>| limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
     if old.limit != new.limit {
@@ -164,6 +169,13 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
                 }
                 if before.check != backend.check {
                     said.push(format!("backend {}: it is checked in another way", backend.address));
+                }
+                if before.tunnel != backend.tunnel {
+                    said.push(format!(
+                        "backend {}: its tunnel is now {}",
+                        backend.address,
+                        tunnel::text(backend.tunnel)
+                    ));
                 }
                 if before.lower_limit != backend.lower_limit {
                     let limit = limited(backend.lower_limit);

@@ -157,6 +157,9 @@ pub(super) struct ServiceFile {
     pub persistence_prefix6: Option<Spanned<u32>>,
     pub persistence_group: Option<Spanned<u32>>,
     pub one_packet: Option<Spanned<bool>>,
+    /// Of backends that do not say it themselves.
+    pub tunnel: Option<Spanned<TextOrTable<TunnelFile>>>,
+    pub tunnel_source: Option<Spanned<String>>,
     #[serde(default)]
     pub backend: Vec<Spanned<TextOrTable<BackendFile>>>,
 }
@@ -193,4 +196,14 @@ pub(super) struct BackendFile {
     #[serde(default)]
     pub sorry: bool,
     pub check: Option<BackendCheckFile>,
+    pub tunnel: Option<TextOrTable<TunnelFile>>,
+}
+
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TunnelFile {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub port: Option<u16>,
+    pub checksum: Option<bool>,
 }

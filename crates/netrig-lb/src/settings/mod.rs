@@ -23,6 +23,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod timeouts;
+mod tunnel;
 mod write;
 
 use std::net::SocketAddr;
@@ -45,6 +46,7 @@ pub use rules::{
 pub use syn_proxy::{DPVS, SYN_PROXIES, SynProxy, read_key, read_secret, syn_proxy, syn_proxy_name};
 pub use sync::passes_in_time;
 pub use timeouts::TimeoutOverrides;
+pub use tunnel::{TUNNELS, TunnelMisfit, tunnel, tunnel_source};
 
 use rig_cli::mistakes::{self, FileError};
 

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use ipnet::IpNet;
 use rig_cli::forms::{OneOrMany, TextOrTable};
 use rig_cli::mistakes::FileError;
 use rig_cli::source::Source;
@@ -23,14 +24,15 @@ use tracing::warn;
 use super::access::{Access, PrefixFile, PrefixList, parse_prefix};
 use super::check::{self, CheckedService};
 use super::client_address::{CLIENT_ADDRESSES, client_address};
-use super::file::{BackendFile, File, Fragments, ServiceFile, TimeoutsFile, Unhandled};
+use super::file::{BackendFile, File, Fragments, ServiceFile, TimeoutsFile, TunnelFile, Unhandled};
 use super::one_packet::{ONE_PACKET_SCHEDULER, OnePacketMisfit};
 use super::outlier;
 use super::ranges::{Addresses, Endpoints, RangeTooLarge};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, REUSES, Rules, SCHEDULERS, Service};
+use super::tunnel::{self, tunnel_source};
 use super::{Completeness, Device, HandOver, SYN_PROXIES, Settings, Start, TimeoutOverrides, Workers};
 use crate::health::check::Check;
-use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServiceLimits, ServicePersistence};
+use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServiceLimits, ServicePersistence, Tunnel};
 
 type Result<T, E = FileError> = std::result::Result<T, E>;
 
@@ -365,6 +367,8 @@ impl Reader<'_> {
                 return Err(self.error(span, error.to_string(), Some(error.hint)));
             }
         }
+        let (usual_tunnel, tunnel_source) = self.tunnels(service, forward)?;
+        let source_span = service.tunnel_source.as_ref().map(Spanned::span);
         let mut services = Vec::new();
         for (span, text, keys) in listens {
             for key in keys {
@@ -377,7 +381,7 @@ impl Reader<'_> {
                     let what = format!("{} is listed twice", rules::ServiceText(key));
                     return Err(self.error(span, what, Some("remove one")));
                 }
-                let backends = self.backends(key, &service.backend)?;
+                let backends = self.backends(key, &service.backend, (forward, usual_tunnel))?;
                 if let (Some(said), Some(check)) = (&service.check, &check)
                     && let Some((what, hint)) = check::misfit(check, (key.address, forward), &backends)
                         .or_else(|| check::quorum_never_met(check, &backends).filter(|_| complete))
@@ -413,8 +417,12 @@ impl Reader<'_> {
                     limits: limits.of_family(key.address.is_ipv6()),
                     persistence: persistence.of_family(key.address.is_ipv6()),
                     one_packet: said.is_some(),
+                    tunnel_source,
                     backends,
                 };
+                if let (Some(span), Some(misfit)) = (&source_span, service.tunnel_misfit()) {
+                    return Err(self.error(span.clone(), misfit.to_string(), Some(misfit.hint)));
+                }
                 if let (Some(said), Some(misfit)) = (said, service.one_packet_misfit()) {
                     return Err(self.error(said.span(), misfit.to_string(), Some(misfit.hint)));
                 }
@@ -430,6 +438,31 @@ impl Reader<'_> {
             }
         }
         Ok(services)
+    }
+
+    /// What backends are packed for that do not say it themselves, and where from.
+    fn tunnels(&self, service: &ServiceFile, forward: Option<ForwardingMethod>) -> Result<(Tunnel, Option<IpNet>)> {
+        let tunnel = match &service.tunnel {
+            Some(said) => self.tunnel(said.span(), said.get_ref(), forward)?,
+            None => Tunnel::default(),
+        };
+        let Some(said) = &service.tunnel_source else { return Ok((tunnel, None)) };
+        let source = tunnel_source(said.get_ref());
+        let source = source.map_err(|misfit| self.error(said.span(), misfit.to_string(), Some(misfit.hint)))?;
+        Ok((tunnel, Some(source)))
+    }
+
+    fn tunnel(
+        &self,
+        span: Range<usize>,
+        said: &TextOrTable<TunnelFile>,
+        forward: Option<ForwardingMethod>,
+    ) -> Result<Tunnel> {
+        if forward != Some(ForwardingMethod::Tunnel) {
+            let hint = "remove it, or forward = \"tunnel\"";
+            return Err(self.error(span, "'tunnel' of a service that forwards in another way", Some(hint)));
+        }
+        tunnel::read(said).map_err(|misfit| self.error(span, misfit.to_string(), Some(misfit.hint)))
     }
 
     fn limits(&self, service: &ServiceFile) -> Result<ServiceLimits> {
@@ -581,11 +614,16 @@ impl Reader<'_> {
         Ok(keys)
     }
 
-    fn backends(&mut self, key: ServiceKey, said: &[Spanned<TextOrTable<BackendFile>>]) -> Result<Vec<Backend>> {
+    fn backends(
+        &mut self,
+        key: ServiceKey,
+        said: &[Spanned<TextOrTable<BackendFile>>],
+        (forward, usual_tunnel): (Option<ForwardingMethod>, Tunnel),
+    ) -> Result<Vec<Backend>> {
         let mut backends = Vec::new();
         for entry in said {
             let (text, template) = match entry.get_ref() {
-                TextOrTable::Text(text) => (text, Backend::new(key.address)),
+                TextOrTable::Text(text) => (text, Backend { tunnel: usual_tunnel, ..Backend::new(key.address) }),
                 TextOrTable::Table(table) => {
                     let weight = table.weight.unwrap_or(1);
                     let limit = table.limit.and_then(NonZeroU32::new);
@@ -598,7 +636,12 @@ impl Reader<'_> {
                     let hint = "write false, \"10.1.0.1:9000\", \"10.1.0.1\" or \":9000\"";
                     let check = said.map_err(|what| self.error(entry.span(), what, Some(hint)))?.unwrap_or_default();
                     let (drain, sorry) = (table.drain, table.sorry);
-                    (&table.address, Backend { address: key.address, weight, limit, lower_limit, drain, sorry, check })
+                    let tunnel = match &table.tunnel {
+                        Some(said) => self.tunnel(entry.span(), said, forward)?,
+                        None => usual_tunnel,
+                    };
+                    let address = key.address;
+                    (&table.address, Backend { address, weight, limit, lower_limit, drain, sorry, check, tunnel })
                 }
             };
             if template.weight > balancer::MAX_WEIGHT {

@@ -16,11 +16,12 @@ use super::one_packet::{ONE_PACKET_SCHEDULER, OnePacketMisfit};
 use super::outlier;
 use super::syn_proxy::{self, SynProxy};
 use super::timeouts::TimeoutOverrides;
+use super::tunnel::{self, TunnelMisfit, tunnel_source};
 use crate::health::check::{BackendCheck, Check, PoolRules};
 use crate::health::outlier::OutlierRules;
 use crate::message::{
     BackendOptions, ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions,
-    ServicePersistence,
+    ServicePersistence, Tunnel,
 };
 
 /// Everything that can be changed while the balancer runs. It may be incomplete, as it is between one command and the
@@ -66,6 +67,8 @@ pub struct Service {
     pub persistence: ServicePersistence,
     /// Each datagram is scheduled by itself.
     pub one_packet: bool,
+    /// Where outer packets of tunnels are from, in place of local addresses.
+    pub tunnel_source: Option<IpNet>,
     pub backends: Vec<Backend>,
 }
 
@@ -82,6 +85,8 @@ pub struct Backend {
     /// It gets connections where too few others are healthy; needs a check of its service.
     pub sorry: bool,
     pub check: BackendCheck,
+    /// What its packets are packed into where its service forwards by tunnels.
+    pub tunnel: Tunnel,
 }
 
 impl Backend {
@@ -94,6 +99,7 @@ impl Backend {
             drain: false,
             sorry: false,
             check: BackendCheck::AsService,
+            tunnel: Tunnel::Ipip,
         }
     }
 
@@ -202,6 +208,7 @@ impl Service {
             limits: ServiceLimits::default(),
             persistence: ServicePersistence::default(),
             one_packet: false,
+            tunnel_source: None,
             backends: Vec::new(),
         }
     }
@@ -210,6 +217,7 @@ impl Service {
     pub fn lacks(&self) -> Option<&'static str> {
         match self.forward {
             None => Some("a backend"),
+            Some(ForwardingMethod::Tunnel) if self.tunnel_source.is_some() => None,
             Some(ForwardingMethod::FullNat | ForwardingMethod::Tunnel) if self.local.is_empty() => {
                 Some("a local address")
             }
@@ -226,13 +234,14 @@ impl Service {
             ForwardingMethod::FullNat => datapath::ForwardingMethod::FullNat { local: self.local.clone() },
             ForwardingMethod::Nat => datapath::ForwardingMethod::Nat,
             ForwardingMethod::Route => datapath::ForwardingMethod::Route,
-            ForwardingMethod::Tunnel => datapath::ForwardingMethod::Tunnel { local: self.local.clone() },
+            ForwardingMethod::Tunnel => datapath::ForwardingMethod::Tunnel { local: self.tunnel_locals() },
         };
         let backends = self.backends.iter().map(|backend| datapath::Backend {
             address: backend.address,
             weight: backend.effective_weight(),
             limit: backend.limit,
             lower_limit: backend.lower_limit,
+            encapsulation: self.encapsulation(backend),
         });
         Some(datapath::Service {
             protocol: protocol(self.key.protocol),
@@ -309,6 +318,8 @@ pub enum EditError {
     Limit(#[from] LimitError),
     #[error(transparent)]
     OnePacket(#[from] OnePacketMisfit),
+    #[error(transparent)]
+    Tunnel(#[from] TunnelMisfit),
     #[error("{0} is in the list '{1}' already")]
     PrefixExists(IpNet, &'static str),
     #[error("{0} is in no list")]
@@ -338,6 +349,7 @@ impl EditError {
             Self::SynProxy(_) => "choose one of auto, always, off; DPVS's enable and disable are always and off",
             Self::Limit(error) => error.hint,
             Self::OnePacket(misfit) => misfit.hint,
+            Self::Tunnel(misfit) => misfit.hint,
             Self::PickedUpClient => "leave out --sloppy-tcp, or remove client_address from the file",
             Self::Unseen(_) => "choose full-nat or nat (-b, -m), or remove outlier from the file",
             Self::OfTcp(_) => "remove it: it is about TCP connections",
@@ -442,6 +454,10 @@ impl Rules {
                 }
                 room_for_one_more("local addresses of the service", service.local.len(), MOST as usize)?;
                 service.local.push(*address);
+                if let Some(misfit) = service.tunnel_misfit() {
+                    service.local.pop();
+                    return Err(misfit.into());
+                }
             }
             RuleChange::DeleteLocal { service: key, address } => {
                 let service = self.service_mut(*key)?;
@@ -528,6 +544,14 @@ impl Service {
         if let Some(misfit) = self.one_packet_misfit() {
             return Err(misfit.into());
         }
+        match options.tunnel_source.as_deref() {
+            None => {}
+            Some("off") => self.tunnel_source = None,
+            Some(prefix) => self.tunnel_source = Some(tunnel_source(prefix)?),
+        }
+        if let Some(misfit) = self.tunnel_misfit() {
+            return Err(misfit.into());
+        }
         if let Some(seconds) = options.timeout {
             self.timeouts.set_main(protocol(self.key.protocol), Duration::from_secs(seconds.into()));
         }
@@ -551,6 +575,7 @@ impl Service {
         self.fits_one_packet(forward, options)?;
         let mut backend = Backend::new(address);
         backend.set(options)?;
+        self.fits_tunnel(forward, options)?;
         self.unless_unseen(forward)?;
         self.forward = Some(forward);
         self.backends.push(backend);
@@ -560,7 +585,7 @@ impl Service {
     /// Gives it local addresses where it lacks them alone.
     fn complete(&mut self, options: &BackendOptions) -> Result<(), EditError> {
         let needs = matches!(self.forward, Some(ForwardingMethod::FullNat | ForwardingMethod::Tunnel));
-        if needs && self.local.is_empty() {
+        if needs && self.local.is_empty() && self.tunnel_source.is_none() {
             let most = MOST as usize;
             room_for_one_more("local addresses of the service", options.local.len().saturating_sub(1), most)?;
             self.local.clone_from(&options.local);
@@ -576,8 +601,12 @@ impl Service {
         };
         self.unless_unseen(forward)?;
         self.fits_one_packet(forward, options)?;
+        self.fits_tunnel(forward, options)?;
         let backend = self.backend(address).ok_or(EditError::NoBackend(key, address))?;
         backend.set(options)?;
+        if forward != ForwardingMethod::Tunnel {
+            backend.tunnel = Tunnel::Ipip;
+        }
         self.forward = Some(forward);
         self.complete(options)
     }
@@ -595,6 +624,18 @@ impl Service {
             true if forward == ForwardingMethod::FullNat => Err(OnePacketMisfit::FULL_NAT.into()),
             true if options.limit.is_some_and(|limit| limit > 0) => Err(OnePacketMisfit::LIMIT.into()),
             _ => Ok(()),
+        }
+    }
+
+    fn fits_tunnel(&self, forward: ForwardingMethod, options: &BackendOptions) -> Result<(), EditError> {
+        let is_tunnel = forward == ForwardingMethod::Tunnel;
+        if !is_tunnel && options.tunnel.is_some() {
+            let hint = "forward by tunnel (-i), or leave the kind of tunnel out";
+            return Err(tunnel::misfit(format!("{} is no tunnel", forward_name(forward)), hint).into());
+        }
+        match (Service { forward: Some(forward), backends: Vec::new(), ..self.clone() }).tunnel_misfit() {
+            Some(misfit) => Err(misfit.into()),
+            None => Ok(()),
         }
     }
 
@@ -624,6 +665,7 @@ impl Backend {
             self.drain = false;
         }
         self.drain |= options.drain_ms.is_some();
+        self.tunnel = options.tunnel.unwrap_or(self.tunnel);
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -12,7 +13,7 @@ use super::*;
 use crate::health::check::{BackendCheck, Check, Destination, Exchange, Probe};
 use crate::health::outlier::OutlierRules;
 use crate::message::{
-    ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions, ServicePersistence,
+    ForwardingMethod, Protocol, RuleChange, ServiceKey, ServiceLimits, ServiceOptions, ServicePersistence, Tunnel,
 };
 
 fn parse(text: &str) -> Settings {
@@ -153,6 +154,15 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             with("forward = 'nat'\nbackend = [{ address = '10.0.0.1', lower_limit = 5 }]"),
             "lb.toml:5: 'lower_limit' without a 'limit'",
             "add limit",
+        ),
+        (with("forward = 'nat'\ntunnel = 'gue'"), "lb.toml:5: 'tunnel' of a service that forwards", "tunnel"),
+        (with("forward = 'tunnel'\ntunnel = 'vxlan'"), "lb.toml:5: there is no tunnel 'vxlan'", "ipip, gue, gre"),
+        (with("forward = 'tunnel'\ntunnel = { type = 'gre', checksum = true }"), "lb.toml:5: gre has no checksum", "gue"),
+        (with("forward = 'tunnel'\ntunnel_source = '172.16.0.0'"), "lb.toml:5: '172.16.0.0' is no prefix", "/16"),
+        (
+            with("forward = 'tunnel'\nlocal = '10.0.0.1'\ntunnel_source = '172.16.0.0/16'"),
+            "lb.toml:6: a tunnel_source and local addresses",
+            "remove one",
         ),
         (with("expire = 'soon'"), "lb.toml:4: there is no way to expire 'soon'", "never, removed, quiescent"),
         (with("source_limit = 5\nsource_burst = 9"), "lb.toml:5: source_burst without a rate", "source_rate"),
@@ -462,7 +472,15 @@ prop_compose! {
                 2 => BackendCheck::At { address: Some(backend(v6, n, port).ip()), port: udp.then_some(port) },
                 _ => BackendCheck::AsService,
             },
+            tunnel: match (service.is_tunnel(), weight) {
+                (true, 1) => Tunnel::Gre,
+                (true, 2) => Tunnel::Gue { port: NonZeroU16::new(port).unwrap(), checksum: drain },
+                _ => Tunnel::Ipip,
+            },
         }).collect();
+        if service.is_tunnel() && service.local.is_empty() {
+            service.tunnel_source = Some(if v6 { "100::/64" } else { "172.16.0.0/16" }.parse().unwrap());
+        }
         service.check = shuffled.then(|| {
             let probe = Probe::Tcp(Exchange { send: vec![most as u8, 0xff], expect: b"0x\n\"'".to_vec() });
             let rise = 1 + most % 100;

@@ -17,8 +17,9 @@ use super::outlier;
 use super::ranges::{shorten, shorten_endpoints};
 use super::rules::{Backend, Service, expire_name, forward_name, reuse_name, scheduler_name};
 use super::syn_proxy::syn_proxy_name;
+use super::tunnel;
 use super::{HandOver, Settings, TimeoutOverrides, Workers};
-use crate::message::{ForwardingMethod, Protocol};
+use crate::message::{ForwardingMethod, Protocol, Tunnel};
 
 pub(super) fn settings(settings: &Settings) -> String {
     // Writing into a string does not fail.
@@ -134,6 +135,9 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
         let local: Vec<String> = shorten(&service.local).iter().map(|text| quoted(text)).collect();
         list(out, "local", &local)?;
     }
+    if let Some(prefix) = service.tunnel_source {
+        writeln!(out, "tunnel_source = \"{prefix}\"")?;
+    }
     if let Some(limit) = service.limit {
         writeln!(out, "limit = {limit}")?;
     }
@@ -191,7 +195,7 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     let mut backends = Vec::new();
     for run in service.backends.chunk_by(alike) {
         let addresses: Vec<SocketAddr> = run.iter().map(|backend| backend.address).collect();
-        backends.extend(shorten_endpoints(&addresses).iter().map(|text| entry(text, &run[0])));
+        backends.extend(shorten_endpoints(&addresses).iter().map(|text| entry(text, &run[0], service.is_tunnel())));
     }
     if backends.is_empty() { Ok(()) } else { list(out, "backend", &backends) }
 }
@@ -217,14 +221,16 @@ fn list(out: &mut String, name: &str, elements: &[String]) -> std::fmt::Result {
     }
 }
 
-fn entry(text: &str, backend: &Backend) -> String {
+fn entry(text: &str, backend: &Backend, is_tunnel: bool) -> String {
     let weight = (backend.weight != 1).then(|| format!("weight = {}", backend.weight));
     let limit = backend.limit.map(|limit| format!("limit = {limit}"));
     let lower = backend.lower_limit.map(|limit| format!("lower_limit = {limit}"));
     let drain = backend.drain.then(|| "drain = true".to_owned());
     let sorry = backend.sorry.then(|| "sorry = true".to_owned());
     let check = check::backend_check_text(backend.check).map(|check| format!("check = {check}"));
-    let more: Vec<String> = [weight, limit, lower, drain, sorry, check].into_iter().flatten().collect();
+    let tunnel =
+        (is_tunnel && backend.tunnel != Tunnel::Ipip).then(|| format!("tunnel = {}", tunnel::text(backend.tunnel)));
+    let more: Vec<String> = [weight, limit, lower, drain, sorry, check, tunnel].into_iter().flatten().collect();
     match more.is_empty() {
         true => quoted(text),
         false => format!("{{ address = {}, {} }}", quoted(text), more.join(", ")),

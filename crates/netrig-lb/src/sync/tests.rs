@@ -31,8 +31,7 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 }
 
 fn config(backends: u8) -> Config {
-    let backend =
-        |host| Backend { address: SocketAddr::from(([10, 0, 0, host], 80)), weight: 1, limit: None, lower_limit: None };
+    let backend = |host| Backend::new(SocketAddr::from(([10, 0, 0, host], 80)), 1);
     let service = Service {
         protocol: Protocol::Tcp,
         address: SocketAddr::from((SERVICE, 80)),

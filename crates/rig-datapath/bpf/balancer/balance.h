@@ -99,7 +99,12 @@ static always_inline int begin(struct xdp_md *ctx, struct packet *p, enum kind k
 	if (kind == FLOW && !p->opens)
 		number = service_for(&p->tuple);
 	if (!number) {
-		number = without_service(ctx, p, kind, tick);
+		if (kind == ERROR) {
+			*entry = entry_inside(p, ctx);
+			if (*entry)
+				return 0;
+		}
+		number = without_service(ctx, p, p->kind, tick);
 		if (DIRECTION(number) == INWARD)
 			return number;
 		*entry = number;

@@ -165,7 +165,7 @@ OF_PACKET(int, forward_whole, (struct xdp_md *ctx, int kind, __u32 entry), (ctx,
 	if (s->forward != TUNNEL)
 		return 0;
 	local = local_at(c->local);
-	return local ? encapsulate(ctx, p, local, &b->address) : DROP_INTERNAL;
+	return local ? encapsulate(ctx, p, local, b) : DROP_INTERNAL;
 }
 
 /* As `translate`, and what is further done with segments of connections that the SYN proxy has made, or whose backend is to be told of the client. */
@@ -213,7 +213,11 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	if (reason)
 		return drop(reason);
 	if (direction == INWARD && s->forward == TUNNEL) {
-		outer = p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+		const struct backend *b = backend_at(c->backend);
+
+		if (!b)
+			return drop(DROP_INTERNAL);
+		outer = tunnel_length(b, p->ipv6);
 		route.mtu = through_tunnel(c->backend, route.mtu, tick);
 	} else if (direction == INWARD && c->counter & TELLS && kind == FLOW) {
 		outer = address_bytes(c->counter & PREFIXED ? ADDRESS_PROXY_V2 : ADDRESS_TOA, p->ipv6);

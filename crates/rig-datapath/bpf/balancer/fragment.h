@@ -102,7 +102,11 @@ OF_PACKET(int, forward_fragment, (struct xdp_md *ctx, __u32 tick), (ctx, tick))
 	if (reason)
 		return drop(reason);
 	if (direction == INWARD && s->forward == TUNNEL) {
-		outer = outer_length(p);
+		const struct backend *b = backend_at(c->backend);
+
+		if (!b)
+			return drop(DROP_INTERNAL);
+		outer = tunnel_length(b, p->ipv6);
 		route.mtu = through_tunnel(c->backend, route.mtu, tick);
 	}
 	TRACE(mtu, route.mtu ? route.mtu - outer : 0);

@@ -51,6 +51,14 @@ static always_inline __u32 outer_length(const struct packet *p)
 	return p->ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 }
 
+#define GRE_BYTES 4
+
+/* GRE's (RFC 2784): no checksum, key or sequence number, version 0. */
+static always_inline __be32 gre_header(int ipv6)
+{
+	return bpf_htonl(ipv6 ? ETH_P_IPV6 : ETH_P_IP);
+}
+
 /* The packet that an ICMP error quotes, or, where that is a tunnel's, the one `inside` it. */
 static always_inline enum kind parse_quoted(struct packet *p, struct cursor *c, int inside)
 {
@@ -76,6 +84,11 @@ static always_inline enum kind parse_quoted(struct packet *p, struct cursor *c, 
 	}
 	if (!inside && t->protocol == (p->ipv6 ? IPPROTO_IPV6 : IPPROTO_IPIP))
 		return OUTER_ERROR;
+	if (!inside && t->protocol == IPPROTO_GRE) {
+		__be32 *gre = take(c, GRE_BYTES);
+
+		return gre && *gre == gre_header(p->ipv6) ? OUTER_ERROR : leave(p, PASS_ICMP_UNKNOWN);
+	}
 	ports = take(c, QUOTED_BYTES);
 	if ((t->protocol != IPPROTO_TCP && t->protocol != IPPROTO_UDP) || !ports)
 		return leave(p, PASS_ICMP_UNKNOWN);

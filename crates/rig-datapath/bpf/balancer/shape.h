@@ -57,6 +57,9 @@ enum forward { FULLNAT = 1, NAT = 2, ROUTE = 3, TUNNEL = 4 };
 
 enum scheduler { ROUND_ROBIN = 1, LEAST = 2, SOURCE_HASH = 3, FLOW_HASH = 4, SHORTEST_DELAY = 5, NEVER_QUEUE = 6 };
 
+/* What tunnels have between the outer header and the packet. */
+enum encapsulation { IP_IN_IP = 0, GUE = 1, GRE = 2 };
+
 /*
  * Packets from the middle of a TCP connection begin one, as IPVS's sloppy_tcp has it. Each datagram is scheduled by itself (once.h).
  */
@@ -294,8 +297,15 @@ struct backend {
 	__u16 service;
 	__u32 limit;
 	__u32 lower;
+	/* Of tunnels to it: enum encapsulation; whether UDP has a checksum; and the port that it is to. */
+	__u8 encapsulation;
+	__u8 has_sum;
+	__u16 tunnel_port;
+	/* How many of the last bits of outer source addresses are of the flow's hash, up to 32. */
+	__u8 source_bits;
+	__u8 pad[3];
 };
-_Static_assert(sizeof(struct backend) == 32, "");
+_Static_assert(sizeof(struct backend) == 40, "");
 
 /* Which lists a service's first packets are looked up in, and whether it has limits for them. */
 enum access { ACCESS_OWN = 1, ACCESS_OF_ALL = 2, ACCESS_LIMITED = 4 };
@@ -464,7 +474,9 @@ struct control {
 	/* Packets for its addresses that a CPU leaves to the kernel in a tick, of each reason; 0: no limit. */
 	__u32 strays;
 	/* `members` has backends whose packets come back without a connection. */
-	__u32 has_entries_back;
+	__u16 has_entries_back;
+	/* There are backends whose tunnels are of UDP. */
+	__u16 has_gue;
 };
 _Static_assert(sizeof(struct control) == 16, "");
 

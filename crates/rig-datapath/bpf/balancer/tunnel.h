@@ -32,13 +32,14 @@ static always_inline __u32 mtu_of_message(const struct packet *p, const struct i
 	return mtu < 0xffff ? mtu : 0xffff;
 }
 
-/* Whether the quoted outer packet went from this address to that one. */
-static always_inline int is_outer(struct xdp_md *ctx, const struct packet *p, const struct address *local,
-				  const struct address *backend)
+/* Whether the quoted outer packet is one from this address to the backend. */
+static always_inline int is_outer(struct xdp_md *ctx, const struct packet *p, const struct address *local, const struct backend *b)
 {
 	void *quoted = (void *)(long)ctx->data + (p->l4 & L4_MASK) + sizeof(struct icmp_header);
 	void *end = (void *)(long)ctx->data_end;
 	struct address from, to;
+	struct ports *ports;
+	__u8 protocol;
 
 	if (p->ipv6) {
 		struct ipv6hdr *ip = quoted;
@@ -47,6 +48,8 @@ static always_inline int is_outer(struct xdp_md *ctx, const struct packet *p, co
 			return 0;
 		set_v6(&from, &ip->saddr);
 		set_v6(&to, &ip->daddr);
+		protocol = ip->nexthdr;
+		ports = (void *)(ip + 1);
 	} else {
 		struct iphdr *ip = quoted;
 
@@ -54,8 +57,33 @@ static always_inline int is_outer(struct xdp_md *ctx, const struct packet *p, co
 			return 0;
 		set_v4(&from, ip->saddr);
 		set_v4(&to, ip->daddr);
+		protocol = ip->protocol;
+		ports = (void *)(ip + 1);
 	}
-	return same(&from, local) && same(&to, backend);
+	from.lo &= ~source_mask(b);
+	if (protocol == IPPROTO_UDP && ((void *)(ports + 1) > end || ports->destination != b->tunnel_port))
+		return 0;
+	return protocol == outer_protocol(b, p->ipv6) && same(&from, local) && same(&to, &b->address);
+}
+
+/*
+ * The entry of the connection whose packet is in a tunnel's of UDP that an ICMP error quotes, of which it is about then; 0 where there is
+ * none. For errors about no connection's own packets: what looks like a tunnel's may be any datagram.
+ */
+OF_PACKET(__u32, entry_inside, (struct xdp_md *ctx), (ctx))
+{
+	struct cursor c = CURSOR(ctx);
+	const struct control *control = settings();
+	__be32 *header;
+
+	if (!p || !control || !control->has_gue || p->tuple.protocol != IPPROTO_UDP)
+		return 0;
+	c.at += (p->l4 & L4_MASK) + sizeof(struct icmp_header) + outer_length(p) + sizeof(struct udphdr);
+	header = take(&c, GUE_BYTES);
+	if (!header || *header != gue_header(p->ipv6))
+		return 0;
+	p->kind = parse_quoted(p, &c, 1);
+	return p->kind == OUTER_ERROR ? find_each(&p->tuple, hash_tuple(&p->tuple)) : 0;
 }
 
 /*
@@ -83,7 +111,7 @@ OF_PACKET(int, outer_error, (struct xdp_md *ctx, __u32 entry, __u32 tick), (ctx,
 	local = local_at(c->local);
 	icmp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
 	if (!s || !b || !local || s->forward != TUNNEL || DIRECTION(entry) == OUTWARD ||
-	    (void *)(icmp + 1) > (void *)(long)ctx->data_end || !is_outer(ctx, p, local, &b->address))
+	    (void *)(icmp + 1) > (void *)(long)ctx->data_end || !is_outer(ctx, p, local, b))
 		return pass(PASS_ICMP_UNKNOWN);
 	mtu = mtu_of_message(p, icmp);
 	if (!mtu)
@@ -94,8 +122,8 @@ OF_PACKET(int, outer_error, (struct xdp_md *ctx, __u32 entry, __u32 tick), (ctx,
 		known->mtu = mtu;
 		known->tick = tick;
 	}
-	outer = outer_length(p);
-	header = outer + sizeof(struct icmp_header);
+	outer = tunnel_length(b, p->ipv6);
+	header = outer_length(p) + sizeof(struct icmp_header);
 	if (p->l3_length < header + outer || !may_send_icmp(tick))
 		return drop(DROP_TOO_BIG);
 	reason = find_route(ctx, c, OUTWARD, p->ipv6, tick, &route);

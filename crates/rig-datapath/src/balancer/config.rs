@@ -10,6 +10,7 @@ use ipnet::IpNet;
 
 use crate::error::ConfigError;
 
+use super::encapsulation::{self, Encapsulation};
 use super::one_packet;
 use super::shape::{STATES, State, TICK_SHIFT, client_address, forward, scheduler, syn_proxy};
 
@@ -449,6 +450,15 @@ pub struct Backend {
     pub limit: Option<NonZeroU32>,
     /// Where it has reached its limit it gets some again when it has fewer than so many; `None`: when it has fewer than the limit.
     pub lower_limit: Option<NonZeroU32>,
+    /// Of a service that forwards by tunnels.
+    pub encapsulation: Encapsulation,
+}
+
+impl Backend {
+    /// Without limits.
+    pub fn new(address: SocketAddr, weight: u32) -> Self {
+        Self { address, weight, limit: None, lower_limit: None, encapsulation: Encapsulation::default() }
+    }
 }
 
 /// After how long a silence a connection is forgotten, by its state: 1 s to 30 days, kept to 134 ms. The defaults are
@@ -589,7 +599,7 @@ impl Service {
             }
         }
         let mut seen = HashSet::new();
-        for Backend { address: backend, weight, limit, lower_limit } in self.backends.iter().copied() {
+        for Backend { address: backend, weight, limit, lower_limit, .. } in self.backends.iter().copied() {
             if lower_limit.is_some_and(|lower| limit.is_none_or(|limit| lower > limit)) {
                 return Err(ConfigError::LowerLimit { service, backend });
             }
@@ -608,7 +618,8 @@ impl Service {
             return Err(ConfigError::SynProxy { service });
         }
         let kept = || self.persistence.and_then(|persistence| persistence.flaw(service.is_ipv6()));
-        let flaw = self.limits.flaw(service.is_ipv6()).or_else(kept).or_else(|| one_packet::flaw(self));
+        let of_backends = || one_packet::flaw(self).or_else(|| encapsulation::flaw(self));
+        let flaw = self.limits.flaw(service.is_ipv6()).or_else(kept).or_else(of_backends);
         if let Some(what) = flaw {
             return Err(ConfigError::Limits { service, what });
         }
@@ -631,6 +642,7 @@ impl Service {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
+    use super::super::encapsulation::TunnelHeader;
     use super::*;
 
     fn service() -> Service {
@@ -639,12 +651,7 @@ mod tests {
             address: "192.0.2.1:80".parse().unwrap(),
             scheduler: Scheduler::RoundRobin,
             forward: ForwardingMethod::FullNat { local: vec!["198.51.100.1".parse().unwrap()] },
-            backends: vec![Backend {
-                address: "203.0.113.1:8080".parse().unwrap(),
-                weight: 1,
-                limit: None,
-                lower_limit: None,
-            }],
+            backends: vec![Backend::new("203.0.113.1:8080".parse().unwrap(), 1)],
             limit: None,
             timeouts: Timeouts::default(),
             expire: ExpiryPolicy::Never,
@@ -706,6 +713,17 @@ mod tests {
         assert!(matches!(kept(0, 32), ConfigError::Limits { .. }));
         assert!(matches!(kept(30 * 24 * 3600 + 1, 32), ConfigError::Limits { .. }));
         assert!(matches!(kept(300, 33), ConfigError::Limits { .. }));
+        let packed = |local: &str, header, source_bits| {
+            refused(|s: &mut Service| {
+                s.forward = ForwardingMethod::Tunnel { local: vec![local.parse().unwrap()] };
+                s.backends[0].address.set_port(80);
+                s.backends[0].encapsulation = Encapsulation { header, source_bits };
+            })
+        };
+        assert!(matches!(packed("198.51.100.1", TunnelHeader::IpInIp, 1), ConfigError::Limits { .. }));
+        assert!(matches!(packed("198.51.0.0", TunnelHeader::Gre, 33), ConfigError::Limits { .. }));
+        let gue = |s: &mut Service| s.backends[0].encapsulation.header = TunnelHeader::Gre;
+        assert!(matches!(refused(gue), ConfigError::Limits { .. }));
         let zero = |s: &mut Service| s.timeouts.close = Duration::ZERO;
         assert!(matches!(refused(zero), ConfigError::Timeout { name: "close", .. }));
     }

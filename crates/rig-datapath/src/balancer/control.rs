@@ -15,6 +15,7 @@ use super::attach::TransmitMethod;
 use super::config::{
     AccessLists, Config, ForwardingMethod, FragmentPolicy, Persistence, Policy, Protocol, Service, UnhandledPolicy,
 };
+use super::encapsulation;
 use super::handle::BalancerHandle;
 use super::one_packet;
 use super::persistence::{self, ForgottenNumbers, Members};
@@ -109,8 +110,10 @@ impl Balancer {
         }
         // Before a service looks into them, which a new one does from its first packet on.
         self.apply_access(config, true)?;
-        let has_entries_back = u32::from(one_packet::has_entries_back(config));
+        let has_entries_back = u16::from(one_packet::has_entries_back(config));
         self.control.has_entries_back |= has_entries_back;
+        // Connections may go on that are of a backend which is not there any more.
+        self.control.has_gue |= u16::from(encapsulation::has_gue(&config.services));
         self.handle.tables.controls.set(&0_u32, &self.control)?;
         // What is there first, so that at no moment a new connection finds less than before or after.
         let mut drained = Vec::new();
@@ -265,6 +268,11 @@ impl Balancer {
             lower: backend.lower_limit.map_or(0, std::num::NonZero::get),
             service: number as u16,
             ends: service.expire.ends(false, backend.weight).into(),
+            encapsulation: backend.encapsulation.header.number(),
+            has_sum: backend.encapsulation.header.has_sum().into(),
+            tunnel_port: backend.encapsulation.header.port(),
+            source_bits: backend.encapsulation.source_bits,
+            pad: [0; 3],
         };
         let at = (number, backend.address);
         if let Some(known) = self.known.backends.get_mut(&at) {

@@ -17,6 +17,7 @@ mod capture;
 mod config;
 mod control;
 mod cookie;
+mod encapsulation;
 mod handle;
 pub(crate) mod hash;
 mod load;
@@ -57,6 +58,7 @@ pub use config::{
     Timeouts, UnhandledPolicy,
 };
 pub use control::{Balancer, Clock};
+pub use encapsulation::{Encapsulation, GUE_PORT, MAX_SOURCE_BITS, TunnelHeader};
 pub use handle::{BalancerHandle, SweepReport};
 pub use neighbors::release_kept_neighbors;
 pub use next_hops::{NextHopState, NextHopStatus, NextHops};
@@ -68,5 +70,5 @@ pub use sizes::{LOCAL_PORTS, Memory, PortShare, Sizes};
 pub use sources::SourceTable;
 pub use status::{BackendStatus, Connection, CpuStatus, ServiceStatus, Traffic};
 pub use syn_proxy::CookieSecret;
-pub use trace::{Direction, Kind, NewConnection, Trace, TracedConnection};
+pub use trace::{Direction, Kind, NewConnection, Trace, TracedConnection, TracedTunnel};
 pub use workers::{MOST_PACKETS, QUEUE_PACKETS, Spreading};

@@ -71,7 +71,7 @@ mod tests {
             address: SocketAddr::new([192, 0, 2, 1].into(), port),
             scheduler: Scheduler::WeightedRoundRobin,
             forward: ForwardingMethod::Nat,
-            backends: vec![Backend { address, weight: 1, limit: None, lower_limit: None }],
+            backends: vec![Backend::new(address, 1)],
             limit: None,
             timeouts: Timeouts::default(),
             expire: ExpiryPolicy::Never,

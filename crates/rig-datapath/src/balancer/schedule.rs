@@ -175,11 +175,7 @@ mod tests {
 
     fn backends(weights: &[u32]) -> Vec<Backend> {
         let address = |at: usize| SocketAddr::new([10, 0, (at >> 8) as u8, at as u8].into(), 80);
-        weights
-            .iter()
-            .enumerate()
-            .map(|(at, &weight)| Backend { address: address(at), weight, limit: None, lower_limit: None })
-            .collect()
+        weights.iter().enumerate().map(|(at, &weight)| Backend::new(address(at), weight)).collect()
     }
 
     fn shares(list: &[usize], of: usize) -> Vec<usize> {

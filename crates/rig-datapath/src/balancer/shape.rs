@@ -69,6 +69,13 @@ pub(crate) mod forward {
     pub(crate) const TUNNEL: u8 = 4;
 }
 
+/// Values of `encapsulation`.
+pub(crate) mod encapsulation {
+    pub(crate) const IP_IN_IP: u8 = 0;
+    pub(crate) const GUE: u8 = 1;
+    pub(crate) const GRE: u8 = 2;
+}
+
 /// Values of `syn_proxy`.
 pub(crate) mod syn_proxy {
     pub(crate) const OFF: u8 = 0;
@@ -122,7 +129,7 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 9;
+pub(crate) const SHAPE_VERSION: u32 = 10;
 
 /// In the number of a group of services that share templates.
 pub(crate) const GROUP_BIT: u32 = 0x8000_0000;
@@ -285,7 +292,7 @@ plain! {
         epoch: u64,
     }
 
-    pub(crate) struct Backend: 32 {
+    pub(crate) struct Backend: 40 {
         address: Address,
         port: u16,
         protocol: u8,
@@ -294,6 +301,11 @@ plain! {
         service: u16,
         limit: u32,
         lower: u32,
+        encapsulation: u8,
+        has_sum: u8,
+        tunnel_port: u16,
+        source_bits: u8,
+        pad: [u8; 3],
     }
 
     pub(crate) struct Load: 16 {
@@ -344,7 +356,8 @@ plain! {
         keeps_offload: u8,
         redirects_back: u8,
         strays: u32,
-        has_entries_back: u32,
+        has_entries_back: u16,
+        has_gue: u16,
     }
 
     pub(crate) struct Tuning: 128 {

@@ -13,9 +13,11 @@ use crate::test_run::{self, Verdict};
 
 use super::config::{ClientAddress, Protocol, Scheduler};
 use super::control::protocol;
+use super::encapsulation::{TunnelHeader, outer_source, source_port};
 use super::handle::BalancerHandle;
 use super::load::load_object;
 use super::reason::{Drop, Pass};
+use super::schedule::hash_source;
 use super::shape::{self, PREFIXED, RateLimit, State, TELLS, WAYS, forward, service_flag, socket};
 use super::status::{Connection, Names};
 use super::workers::Spreading;
@@ -102,8 +104,7 @@ pub struct Trace {
     pub pass: Option<Pass>,
     /// The prefix of a list that decides whether it may begin a connection; of no length also where it is in none of an allow list.
     pub prefix: Option<IpNet>,
-    /// The source of a tunnel's outer header.
-    pub tunnel_from: Option<IpAddr>,
+    pub tunnel: Option<TracedTunnel>,
     /// How it would tell its backend the client's address; [`ClientAddress::Off`] where it would not.
     pub tells: ClientAddress,
     /// The interface by which it would leave, where there is a way.
@@ -112,6 +113,22 @@ pub struct Trace {
     pub mtu: Option<u32>,
     /// The whole frame as it would leave or stay.
     pub frame: Vec<u8>,
+}
+
+/// What a packet would be packed into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TracedTunnel {
+    pub header: TunnelHeader,
+    /// The source of the outer header; of GUE with that of UDP, otherwise with port 0.
+    pub from: SocketAddr,
+}
+
+impl TracedTunnel {
+    fn of(client: SocketAddr, local: IpAddr, backend: &shape::Backend) -> Self {
+        let (header, flow) = (TunnelHeader::of(backend), hash_source(client, true));
+        let port = if let TunnelHeader::Gue { .. } = header { source_port(flow) } else { 0 };
+        Self { header, from: SocketAddr::new(outer_source(local, backend.source_bits, flow), port) }
+    }
 }
 
 /// The program, and the maps in which it leaves its notes.
@@ -209,10 +226,12 @@ impl BalancerHandle {
             drop,
             pass,
             prefix: prefix(&notes),
-            tunnel_from: service
+            tunnel: service
                 .filter(|service| service.forward == forward::TUNNEL)
-                .and_then(|_| names.local(&notes.copy))
-                .map(|local| local.ip()),
+                .and_then(|_| names.local(&notes.copy).zip(names.backends.get(&notes.copy.backend.into())))
+                .map(|(local, backend)| {
+                    TracedTunnel::of(socket(notes.copy.client, notes.copy.client_port), local.ip(), backend)
+                }),
             tells: match notes.copy.counter & (TELLS | PREFIXED) {
                 _ if !going_on || drop.is_some() || outcome.frame.len() <= frame.len() => ClientAddress::Off,
                 TELLS => ClientAddress::Toa,

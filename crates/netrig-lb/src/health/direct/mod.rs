@@ -24,6 +24,7 @@ use self::packet::{Arrived, Flow};
 use self::tcp::{Step, TcpClient};
 use super::check::Probe;
 use super::probe::{DatagramJudge, StreamJudge, TlsTrust, Verdict, no_answer};
+use crate::message::Tunnel;
 
 /// The way of clients' packets from here to a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub enum ForwardingPath {
     /// By its link-layer address, or that of the router before it.
     NextHop { backend: IpAddr },
     /// In IP from a local address.
-    Tunnel { local: IpAddr, backend: IpAddr },
+    Tunnel { local: IpAddr, backend: IpAddr, tunnel: Tunnel },
 }
 
 impl ForwardingPath {
@@ -86,6 +87,7 @@ enum Hop {
     Tunnel {
         local: IpAddr,
         backend: IpAddr,
+        tunnel: Tunnel,
     },
 }
 
@@ -284,7 +286,7 @@ impl DirectPort {
     /// The backend's neighbour, as the datapath has it. It is asked for here, too: nobody else does for a backend that was removed.
     fn hop(&self, path: ForwardingPath) -> Result<Hop, LaunchError> {
         let backend = match path {
-            ForwardingPath::Tunnel { local, backend } => return Ok(Hop::Tunnel { local, backend }),
+            ForwardingPath::Tunnel { local, backend, tunnel } => return Ok(Hop::Tunnel { local, backend, tunnel }),
             ForwardingPath::NextHop { backend } => backend,
         };
         let hops = self.netlink.next_hops(backend).map_err(|error| no_way(error.source, backend))?;
@@ -313,8 +315,8 @@ impl DirectPort {
         match hop {
             Hop::Unresolved(_) => Ok(()),
             Hop::Neighbor { interface, address } => self.taps[usize::from(ipv6)].send(*interface, address, packet),
-            Hop::Tunnel { local, backend } => {
-                let outer = packet::wrapped(*local, *backend, packet);
+            Hop::Tunnel { local, backend, tunnel } => {
+                let outer = packet::wrapped(*local, *backend, *tunnel, packet);
                 let to = SocketAddr::new(*backend, 0);
                 self.raw[usize::from(backend.is_ipv6())].send_to(&outer, &to.into()).map(drop)
             }

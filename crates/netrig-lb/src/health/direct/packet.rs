@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use rig_wire::checksum::PartialChecksum;
+use rig_wire::ethernet::ethertype;
 use rig_wire::icmp::{self, Icmp};
 use rig_wire::icmpv6::{self, Icmpv6};
 use rig_wire::ipv4::{self, Ipv4};
@@ -12,11 +13,15 @@ use rig_wire::udp::{self, Udp};
 use rig_wire::{QuotedPacket, protocol};
 
 use super::super::probe::{echo_nonce, echo_request};
+use crate::message::Tunnel;
 
 const TTL: u8 = 64;
 /// IP in IP (RFC 2003), and IPv6 in IPv6 (RFC 2473).
 const IPV4_IN_IP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
+const GRE: u8 = 47;
+/// First of the dynamic ports (RFC 6335, 6), which a tunnel's packets are from.
+const DYNAMIC: u16 = 0xc000;
 /// Port unreachable: RFC 792, RFC 4443.
 const PORT_UNREACHABLE: [(u8, u8); 2] = [(icmp::kind::UNREACHABLE, 3), (icmpv6::kind::UNREACHABLE, 4)];
 
@@ -110,9 +115,42 @@ pub fn echo(own: IpAddr, peer: IpAddr, nonce: u64) -> Vec<u8> {
     packet(own, peer, protocol, &echo_request(nonce, pseudo))
 }
 
-/// Wrapped for a tunnel.
-pub fn wrapped(local: IpAddr, backend: IpAddr, inner: &[u8]) -> Vec<u8> {
-    packet(local, backend, if local.is_ipv6() { IPV6_IN_IP } else { IPV4_IN_IP }, inner)
+/// Wrapped for a tunnel, as the datapath does it (bpf/balancer/encapsulate.h).
+pub fn wrapped(local: IpAddr, backend: IpAddr, tunnel: Tunnel, inner: &[u8]) -> Vec<u8> {
+    let (inside, ethertype) = match local {
+        IpAddr::V4(_) => (IPV4_IN_IP, ethertype::IPV4),
+        IpAddr::V6(_) => (IPV6_IN_IP, ethertype::IPV6),
+    };
+    match tunnel {
+        Tunnel::Ipip => packet(local, backend, inside, inner),
+        Tunnel::Gre => {
+            // No checksum, key or sequence number (RFC 2784).
+            let mut bytes = vec![0, 0];
+            bytes.extend(ethertype.to_be_bytes());
+            bytes.extend_from_slice(inner);
+            packet(local, backend, GRE, &bytes)
+        }
+        Tunnel::Gue { port, checksum } => {
+            let mut bytes = vec![0; udp::HEADER];
+            // Variant 0, no flags (draft-ietf-intarea-gue-09, 3.1).
+            bytes.extend([0, inside, 0, 0]);
+            bytes.extend_from_slice(inner);
+            let pseudo = pseudo(local, backend, protocol::UDP, bytes.len());
+            let header = udp::Header { source_port: DYNAMIC | flow_port(inner), destination_port: port.get() };
+            let length = bytes.len() - udp::HEADER;
+            let _ = header.write(&mut bytes, length, pseudo);
+            if !checksum {
+                bytes[6..8].fill(0);
+            }
+            packet(local, backend, protocol::UDP, &bytes)
+        }
+    }
+}
+
+/// What differs between flows: the source port, of ICMP some bytes of its header.
+fn flow_port(packet: &[u8]) -> u16 {
+    let header = if packet.first().is_some_and(|first| first >> 4 == 6) { ipv6::HEADER } else { ipv4::HEADER };
+    packet.get(header..header + 2).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]))
 }
 
 /// Reads a packet; `None` for what is none of a check's, or damaged.
@@ -233,8 +271,24 @@ mod tests {
             assert_eq!(read(&bytes), None, "damaged");
             let request = echo(udp.own.ip(), udp.peer.ip(), 77);
             assert_eq!(read(&request), None, "a request is no reply");
-            let outer = wrapped(udp.own.ip(), udp.peer.ip(), &request);
-            assert_eq!(outer[if v6 { 40 } else { 20 }..], request[..]);
+            let (own, peer, header) = (udp.own.ip(), udp.peer.ip(), if v6 { 40 } else { 20 });
+            let outer = |tunnel| wrapped(own, peer, tunnel, &request)[header..].to_vec();
+            assert_eq!(outer(Tunnel::Ipip), request);
+            assert_eq!(
+                outer(Tunnel::Gre),
+                [if v6 { &[0, 0, 0x86, 0xdd] } else { &[0, 0, 8, 0] }, &request[..]].concat()
+            );
+            let port = std::num::NonZeroU16::new(5555).unwrap();
+            for checksum in [false, true] {
+                let outer = outer(Tunnel::Gue { port, checksum });
+                let parsed = Udp::parse(&outer).unwrap();
+                assert_eq!((parsed.source_port() >> 14, parsed.destination_port()), (3, 5555));
+                assert_eq!(outer[6..8] != [0, 0], checksum);
+                if checksum {
+                    parsed.verify(pseudo(own, peer, protocol::UDP, outer.len()), false).unwrap();
+                }
+                assert_eq!(outer[8..], [&[0, if v6 { 41 } else { 4 }, 0, 0], &request[..]].concat());
+            }
         }
     }
 

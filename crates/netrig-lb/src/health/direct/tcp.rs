@@ -6,8 +6,9 @@ use rig_wire::tcp::{self, flags};
 use super::super::probe::{StreamJudge, Verdict};
 use super::packet::{Flow, Segment, segment};
 
-/// Data of a segment, which fits into a tunnel over any link of IPv6 (1280 bytes less two headers of IP and one of TCP).
-const MSS: u16 = 1180;
+/// Data of a segment, which fits into a tunnel over any link of IPv6 (1280 bytes less two headers of IP, one of TCP, and UDP's
+/// and GUE's).
+const MSS: u16 = 1168;
 /// As much as can be on its way to here.
 const WINDOW: u16 = u16::MAX;
 
@@ -234,7 +235,7 @@ mod tests {
     fn a_connection_alone_is_made_and_reset() {
         let mut client = client(&Probe::Tcp(Exchange::default()));
         let syn = sent(&client.resend());
-        assert_eq!((syn.len(), syn[0].flags, syn[0].sequence, syn[0].mss), (1, flags::SYN, ISS, Some(1180)));
+        assert_eq!((syn.len(), syn[0].flags, syn[0].sequence, syn[0].mss), (1, flags::SYN, ISS, Some(1168)));
         // Who has not seen the SYN is not heard.
         for stranger in [from_peer(9, 0, flags::SYN | flags::ACK, &[]), from_peer(9, 0, flags::RST | flags::ACK, &[])] {
             assert!(client.take(&stranger).verdict.is_none());

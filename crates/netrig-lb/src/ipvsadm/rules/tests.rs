@@ -1,4 +1,5 @@
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU16;
 
 use proptest::prelude::*;
 
@@ -62,6 +63,7 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
                     limits: options.limits,
                     persistence: options.persistence,
                     one_packet: options.one_packet.unwrap_or_default(),
+                    tunnel_source: options.tunnel_source,
                     ..of(service, scheduler, timeout, ForwardingMethod::Route, Vec::new(), Vec::new())
                 });
             }
@@ -72,11 +74,14 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
             RuleChange::AddBackend {
                 service,
                 backend,
-                options: BackendOptions { forward, weight, limit, lower_limit, .. },
+                options: BackendOptions { forward, weight, limit, lower_limit, tunnel, .. },
             } => {
                 let at = find(&mut made, service);
                 made[at].forward = forward.unwrap();
-                made[at].backends.push(backend_of(backend, weight.unwrap(), limit, lower_limit));
+                let is_tunnel = forward == Some(ForwardingMethod::Tunnel);
+                let tunnel = is_tunnel.then_some(tunnel.unwrap_or_default());
+                let backend = backend_of(backend, weight.unwrap(), limit, lower_limit);
+                made[at].backends.push(BackendEntry { tunnel, ..backend });
             }
             other => panic!("{other:?} is not what -S writes"),
         }
@@ -114,6 +119,7 @@ fn of(
         unlimited: 0,
         persistence: ServicePersistence::default(),
         one_packet: false,
+        tunnel_source: None,
         open: true,
         lacks: None,
         counters,
@@ -132,6 +138,7 @@ fn backend_of(address: SocketAddr, weight: u32, limit: Option<u32>, lower_limit:
         weight,
         limit,
         lower_limit,
+        tunnel: None,
         leaving: false,
         drain_ms: None,
         active: 0,
@@ -165,7 +172,11 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
             let backend = (address(six), 1..=u16::MAX, 0..=65_535_u32, prop::option::of(1..u32::MAX)).prop_map(
                 move |(ip, own, weight, limit)| {
                     let lower = limit.filter(|limit| limit % 2 == 0).map(|limit| limit / 2);
-                    backend_of(SocketAddr::new(ip, if keeps_port { port } else { own }), weight, limit, lower)
+                    let own = NonZeroU16::new(own).unwrap();
+                    let kinds = [Tunnel::Ipip, Tunnel::Gre, Tunnel::Gue { port: own, checksum: weight % 2 == 0 }];
+                    let tunnel = (forward == ForwardingMethod::Tunnel).then_some(kinds[weight as usize % kinds.len()]);
+                    let address = SocketAddr::new(ip, if keeps_port { port } else { own.get() });
+                    BackendEntry { tunnel, ..backend_of(address, weight, limit, lower) }
                 },
             );
             let local = prop::collection::vec(address(six), 0..4);
@@ -190,6 +201,8 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
                         _ => ServiceLimits { new_rate: Some(more), new_burst: Some(9), ..ServiceLimits::default() },
                     },
                     one_packet: port % 2 == 0 && protocol == Protocol::Udp,
+                    tunnel_source: (forward == ForwardingMethod::Tunnel && port % 7 == 0)
+                        .then(|| if six { "100::/64" } else { "172.16.0.0/16" }.to_owned()),
                     persistence: match (port % 4, six) {
                         (0, _) => ServicePersistence::default(),
                         (1, false) => ServicePersistence {

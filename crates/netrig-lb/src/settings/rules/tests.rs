@@ -99,6 +99,7 @@ fn a_service_forwards_in_one_way() {
             weight: Some(7),
             limit: Some(3),
             lower_limit: None,
+            tunnel: None,
             local: Vec::new(),
             drain_ms: None,
         },
@@ -110,6 +111,45 @@ fn a_service_forwards_in_one_way() {
     let service = &rules.services[0];
     assert_eq!((service.forward, service.backends[0].weight), (Some(ForwardingMethod::Nat), 7));
     assert_eq!(service.backends[0].limit, NonZeroU32::new(3));
+}
+
+#[test]
+fn tunnels_are_from_a_prefix_or_from_local_addresses() {
+    let from = |prefix: &str| RuleChange::EditService {
+        service: key("192.0.2.1:80"),
+        options: ServiceOptions { tunnel_source: Some(prefix.to_owned()), ..ServiceOptions::default() },
+    };
+    let local = RuleChange::AddLocal { service: key("192.0.2.1:80"), address: "10.0.0.200".parse().unwrap() };
+    let tunnel = |forward, tunnel| RuleChange::AddBackend {
+        service: key("192.0.2.1:80"),
+        backend: "10.0.0.1:80".parse().unwrap(),
+        options: BackendOptions { forward: Some(forward), tunnel: Some(tunnel), ..BackendOptions::default() },
+    };
+    let mut rules = rules(&[add_service("192.0.2.1:80"), from("172.16.0.0/16")]);
+    for (edit, said) in [
+        (&from("100::/64"), "is of another family"),
+        (&from("172.16.0.1/16"), "bits behind"),
+        (&from("192.0.0.0/16"), "the service's own address"),
+        (&local, "a tunnel_source and local addresses"),
+        (&tunnel(ForwardingMethod::Nat, Tunnel::Gre), "nat is no tunnel"),
+        (&add_backend("10.0.0.1:80", Some(ForwardingMethod::Route)), "forwards in another way"),
+    ] {
+        let before = rules.clone();
+        let error = rules.edit(edit).unwrap_err();
+        assert!(error.to_string().contains(said) && !error.hint().is_empty(), "{error}");
+        assert_eq!(rules, before);
+    }
+    rules.edit(&tunnel(ForwardingMethod::Tunnel, Tunnel::Gre)).unwrap();
+    let service = &rules.services[0];
+    assert_eq!((service.lacks(), service.local.len()), (None, 0));
+    let [service] = &rules.config(1000).services[..] else { panic!("{rules:?}") };
+    assert_eq!(service.forward.local(), ["172.16.0.0".parse::<IpAddr>().unwrap()]);
+    let packed = datapath::Encapsulation { header: datapath::TunnelHeader::Gre, source_bits: 16 };
+    assert_eq!(service.backends[0].encapsulation, packed);
+    rules.edit(&from("off")).unwrap();
+    assert_eq!(rules.services[0].lacks(), Some("a local address"));
+    rules.edit(&local).unwrap();
+    assert!(rules.edit(&from("172.16.0.0/16")).is_err());
 }
 
 #[test]

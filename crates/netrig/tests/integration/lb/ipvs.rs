@@ -193,6 +193,24 @@ fn ipvsadm_adds_edits_deletes_and_lists() {
         // There is no file of the kernel's with connections.
         assert!(!ipvsadm(lab, "-L -c").status.success());
 
+        // Each destination has its kind of tunnel.
+        done(lab, "-A -t 10.9.0.9:80 -s rr");
+        for (server, kind) in
+            [("10.2.0.7", "gue --tun-port 6080 --tun-csum"), ("10.2.0.8", "gre"), ("10.2.0.9", "ipip")]
+        {
+            let line = format!("ipvs --local 10.2.0.200 -- ipvsadm -a -t 10.9.0.9:80 -r {server} -i --tun-type {kind}");
+            let Output { status, stderr, .. } = lab.command(&line.split(' ').collect::<Vec<_>>()).output().unwrap();
+            assert!(status.success(), "{line}: {}", text(&stderr));
+        }
+        let by_ipvsadm = done(lab, "-L -n --tun-info");
+        let own = lab.command(&["-L", "-n", "--tun-info"]).output().unwrap();
+        let rows = |listed: &str| -> Vec<String> {
+            listed.lines().filter(|line| line.contains("Tunnel")).map(|line| line.trim_end().to_owned()).collect()
+        };
+        assert_eq!(rows(&by_ipvsadm).len(), 4, "{by_ipvsadm}");
+        assert_eq!(rows(&text(&own.stdout)), rows(&by_ipvsadm));
+        done(lab, "-D -t 10.9.0.9:80");
+
         refused(lab, "-A -u 10.9.0.9:53 -o", "choose one of rr, wrr, sh, mh");
         done(lab, "-A -u [2001:db8::1]:53 -s sh -p 120 -M 64 -o");
         done(lab, "-a -u [2001:db8::1]:53 -r [2001:db8::2]:53 -g -w 7");

@@ -114,7 +114,17 @@ fn write(home: &BalancerDirectory, forward: &str, check: &str) {
             ("tunnel", true) => "local = 'fd08::1'\n",
             _ => "",
         };
-        let backends = [0, 1].map(|number| format!("'{}'", lab::server(number, ipv6, 80)));
+        let backends = [0, 1].map(|number| {
+            let server = lab::server(number, ipv6, 80);
+            let tunnel = match (number, ipv6) {
+                _ if forward != "tunnel" => return format!("'{server}'"),
+                (0, false) => "'gue'",
+                (0, true) => "'gre'",
+                (_, false) => "'ipip'",
+                (_, true) => "{ type = 'gue', checksum = true }",
+            };
+            format!("{{ address = '{server}', tunnel = {tunnel} }}")
+        });
         text += &format!(
             "[[service]]\nlisten = 'tcp {listen}'\nforward = '{forward}'\n{local}backend = [{}]\n[service.check]\n\
              interval = '100ms'\ntimeout = '2s'\nrise = 1\nfall = 1\n{check}\n",

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::super::config::Scheduler;
+use super::super::encapsulation::Encapsulation;
 use super::super::reason::Drop;
 use super::super::schedule::{self, LEAST_SCANNED};
 use super::super::shape::State;
@@ -14,7 +15,17 @@ const SCHEDULE_TRIES: usize = 32;
 impl BackendState {
     /// One that gets no connections yet.
     pub(super) fn new(service: ServiceId, address: SocketAddr) -> Self {
-        Self { service, address, weight: 0, limit: 0, lower: 0, reached: 0, leaving: None, gone: false }
+        Self {
+            service,
+            address,
+            weight: 0,
+            limit: 0,
+            lower: 0,
+            encapsulation: Encapsulation::default(),
+            reached: 0,
+            leaving: None,
+            gone: false,
+        }
     }
 }
 

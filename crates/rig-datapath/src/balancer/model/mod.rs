@@ -31,6 +31,7 @@ use super::config::{
     AccessLists, ClientAddress, Config, ForwardingMethod, FragmentPolicy, Policy, PortReuse, Protocol, Service,
     SynProxy, UnhandledPolicy,
 };
+use super::encapsulation::Encapsulation;
 use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::State;
@@ -101,6 +102,7 @@ struct BackendState {
     weight: u32,
     limit: u32,
     lower: u32,
+    encapsulation: Encapsulation,
     /// The limit that it has reached, if it has not fallen below the lower one since.
     reached: u32,
     /// Removed; true once it was seen without connections.
@@ -264,6 +266,7 @@ impl Model {
                 known.weight = service.scheduler.weight(backend.weight);
                 known.limit = backend.limit.map_or(0, std::num::NonZero::get);
                 known.lower = backend.lower_limit.map_or(0, std::num::NonZero::get);
+                known.encapsulation = backend.encapsulation;
                 numbers.push(number);
             }
             let list = schedule::list(service.scheduler, &service.backends);
@@ -634,7 +637,7 @@ impl Model {
     ) -> Result<(), Refusal> {
         let connection = &self.connections[at];
         let service = &self.services[connection.service.0].service;
-        let backend = self.backends[connection.backend].address;
+        let BackendState { address: backend, encapsulation, .. } = self.backends[connection.backend];
         let direct_return = matches!(service.forward, ForwardingMethod::Route | ForwardingMethod::Tunnel { .. });
         if packet.ttl <= 1 {
             return Err(Drop::Ttl.into());
@@ -662,8 +665,8 @@ impl Model {
         let outer = match (tunnel, packet.is_ipv6()) {
             (false, _) if told.is_some() => told.unwrap_or(0),
             (false, _) => 0,
-            (true, false) => 20,
-            (true, true) => 40,
+            (true, false) => 20 + encapsulation.header.length(),
+            (true, true) => 40 + encapsulation.header.length(),
         };
         if packet.length + outer > route.mtu {
             if packet.part == Part::Later {
@@ -690,7 +693,7 @@ impl Model {
                 packet.complete(frame);
             }
             if let (true, Some(local)) = (tunnel, local) {
-                packet.encapsulate(frame, local.ip(), backend.ip());
+                packet.encapsulate(frame, local.ip(), backend.ip(), encapsulation);
             }
         }
         packet.set_link(frame, route.source, route.destination);

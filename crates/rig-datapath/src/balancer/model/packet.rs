@@ -6,11 +6,13 @@ use rig_wire::checksum::{PartialChecksum, update};
 use rig_wire::ethernet::Mac;
 use rig_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
 
+use super::super::encapsulation::{Encapsulation, TunnelHeader, outer_source, source_port};
 use super::super::reason::Pass;
 use super::super::schedule;
 
 const IPIP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
+const GRE: u8 = 47;
 const OUTER_TTL: u8 = 64;
 
 /// Protocol, source and destination of a packet.
@@ -93,6 +95,14 @@ fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
+    }
+}
+
+fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> PartialChecksum {
+    match (source, destination) {
+        (IpAddr::V4(a), IpAddr::V4(b)) => PartialChecksum::pseudo_v4(a, b, protocol, length),
+        (IpAddr::V6(a), IpAddr::V6(b)) => PartialChecksum::pseudo_v6(a, b, protocol, length),
+        _ => PartialChecksum::ZERO,
     }
 }
 
@@ -287,11 +297,8 @@ impl Packet {
     /// The checksum that `l4` shall have, which a sender may have left unfinished.
     fn completed(&self, l4: &[u8]) -> u16 {
         let checksum = word(l4, self.checksum_place());
-        let pseudo = match (self.tuple.source.ip(), self.tuple.destination.ip()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => PartialChecksum::pseudo_v4(a, b, self.tuple.protocol, l4.len()),
-            (IpAddr::V6(a), IpAddr::V6(b)) => PartialChecksum::pseudo_v6(a, b, self.tuple.protocol, l4.len()),
-            _ => PartialChecksum::ZERO,
-        };
+        let (source, destination) = (self.tuple.source.ip(), self.tuple.destination.ip());
+        let pseudo = pseudo(source, destination, self.tuple.protocol, l4.len());
         if checksum != pseudo.folded() || self.part != Part::Whole {
             return checksum;
         }
@@ -422,31 +429,52 @@ impl Packet {
         put(icmp, 2, whole);
     }
 
-    /// An outer header of the packet's own family in front of it.
-    pub(super) fn encapsulate(&self, frame: &mut Vec<u8>, local: IpAddr, backend: IpAddr) {
-        let inner = &frame[self.l3..];
-        let outer = if self.is_ipv6() {
+    /// An outer header of the packet's own family in front of it, and what is between.
+    pub(super) fn encapsulate(&self, frame: &mut Vec<u8>, local: IpAddr, backend: IpAddr, how: Encapsulation) {
+        let inner = &frame[self.l3..self.l3 + self.length];
+        let flow = schedule::hash_source(self.tuple.source, true);
+        let local = outer_source(local, how.source_bits, flow);
+        let inside = if self.is_ipv6() { IPV6_IN_IP } else { IPIP };
+        let (protocol, between) = match how.header {
+            TunnelHeader::IpInIp => (inside, vec![]),
+            TunnelHeader::Gre if self.is_ipv6() => (GRE, vec![0, 0, 0x86, 0xdd]),
+            TunnelHeader::Gre => (GRE, vec![0, 0, 0x08, 0x00]),
+            TunnelHeader::Gue { port, checksum } => {
+                let mut udp = source_port(flow).to_be_bytes().to_vec();
+                udp.extend(port.get().to_be_bytes());
+                udp.extend((self.length as u16 + 12).to_be_bytes());
+                udp.extend([0, 0, 0, inside, 0, 0]);
+                if checksum {
+                    let pseudo = pseudo(local, backend, UDP, self.length + 12);
+                    let sum = pseudo.bytes(&udp).bytes(inner).checksum();
+                    put(&mut udp, 6, if sum == 0 { 0xffff } else { sum });
+                }
+                (UDP, udp)
+            }
+        };
+        let mut outer = if self.is_ipv6() {
             let class = inner[0] << 4 | inner[1] >> 4;
-            let label = (schedule::hash_source(self.tuple.source, true) & 0xf_ffff).max(1);
-            let word = 6 << 28 | u32::from(class) << 20 | label;
+            let word = 6 << 28 | u32::from(class) << 20 | (flow & 0xf_ffff).max(1);
             let mut header = word.to_be_bytes().to_vec();
-            header.extend((self.length as u16).to_be_bytes());
-            header.extend([IPV6_IN_IP, OUTER_TTL]);
+            header.extend(((self.length + between.len()) as u16).to_be_bytes());
+            header.extend([protocol, OUTER_TTL]);
             header.extend(octets(local));
             header.extend(octets(backend));
             header
         } else {
             let mut header = vec![0x45, inner[1]];
-            header.extend((self.length as u16 + 20).to_be_bytes());
-            header.extend([0, 0, 0x40, 0, OUTER_TTL, IPIP, 0, 0]);
+            header.extend((self.length as u16 + 20 + between.len() as u16).to_be_bytes());
+            header.extend([0, 0, 0x40, 0, OUTER_TTL, protocol, 0, 0]);
             header.extend(octets(local));
             header.extend(octets(backend));
             let checksum = rig_wire::checksum::of(&header);
             put(&mut header, 10, checksum);
             header
         };
+        outer.extend(between);
         frame.splice(self.l3..self.l3, outer);
     }
+
     pub(super) fn dont_fragment(&self, frame: &[u8]) -> bool {
         frame[self.l3 + 6] & 0x40 != 0
     }

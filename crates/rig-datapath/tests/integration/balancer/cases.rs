@@ -62,10 +62,9 @@ pub fn config() -> Config {
     for ipv6 in [false, true] {
         let locals = || (LOCAL..LOCAL + LOCALS).map(|number| host(number, ipv6)).collect();
         let full_nat = || ForwardingMethod::FullNat { local: locals() };
-        let backend =
-            |number, port| Backend { address: at(number, ipv6, port), weight: 1, limit: None, lower_limit: None };
+        let backend = |number, port| Backend::new(at(number, ipv6, port), 1);
         let unreachable = if ipv6 { "[2001:db8::1]:8080" } else { "192.0.2.1:8080" };
-        let unreachable = Backend { address: unreachable.parse().unwrap(), weight: 1, limit: None, lower_limit: None };
+        let unreachable = Backend::new(unreachable.parse().unwrap(), 1);
         let all = [
             (FULL_NAT, full_nat(), backend(10, 8080)),
             (NAT, ForwardingMethod::Nat, backend(11, 8080)),

@@ -41,7 +41,7 @@ pub fn udp(source: &str, destination: &str) -> Frame {
     Frame::new(L4::Udp, source.parse().unwrap(), destination.parse().unwrap())
 }
 
-fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> PartialChecksum {
+pub fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> PartialChecksum {
     match (source, destination) {
         (IpAddr::V4(a), IpAddr::V4(b)) => PartialChecksum::pseudo_v4(a, b, protocol, length),
         (IpAddr::V6(a), IpAddr::V6(b)) => PartialChecksum::pseudo_v6(a, b, protocol, length),

@@ -54,7 +54,7 @@ pub fn small() -> Sizes {
 }
 
 pub fn backend(address: &str, weight: u32) -> Backend {
-    Backend { address: address.parse().unwrap(), weight, limit: None, lower_limit: None }
+    Backend::new(address.parse().unwrap(), weight)
 }
 
 pub fn limited(address: &str, limit: u32) -> Backend {

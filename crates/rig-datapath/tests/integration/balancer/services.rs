@@ -1,11 +1,12 @@
 //! Configurations for random sequences: services of every kind, and changes of them.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::time::Duration;
 
 use rig_datapath::balancer::{
-    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, FragmentPolicy, Limits, Persistence,
-    Policy, PortReuse, Rate, Scheduler, Service, SynProxy, UnhandledPolicy,
+    AccessLists, Backend, ClientAddress, Config, Encapsulation, ExpiryPolicy, ForwardingMethod, FragmentPolicy,
+    GUE_PORT, Limits, Persistence, Policy, PortReuse, Rate, Scheduler, Service, SynProxy, TunnelHeader,
+    UnhandledPolicy,
 };
 
 use super::{backend, config, full_nat, limited, service, udp_service};
@@ -78,6 +79,14 @@ fn tunnel(local: &[&str]) -> ForwardingMethod {
     ForwardingMethod::Tunnel { local: local.iter().map(|address| address.parse().unwrap()).collect() }
 }
 
+const GUE: TunnelHeader = TunnelHeader::Gue { port: GUE_PORT, checksum: false };
+const SUMMED: TunnelHeader = TunnelHeader::Gue { port: NonZeroU16::new(5555).unwrap(), checksum: true };
+const GRE: TunnelHeader = TunnelHeader::Gre;
+
+fn packed(backend: Backend, header: TunnelHeader, source_bits: u8) -> Backend {
+    Backend { encapsulation: Encapsulation { header, source_bits }, ..backend }
+}
+
 /// Services of every kind.
 fn everything() -> Vec<Service> {
     let v4 = ["10.0.0.10:8080", "10.0.0.11:8080", "10.0.0.12:8080"].map(|address| backend(address, 2));
@@ -110,8 +119,11 @@ fn everything() -> Vec<Service> {
             32,
             with(Scheduler::WeightedRoundRobin, service("10.0.0.202:83", ForwardingMethod::Route, &same)),
         )),
-        with(Scheduler::SourceHash, service("10.0.0.203:83", tunnel(&["10.0.0.100", "10.0.0.101"]), &same)),
-        udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[backend("[fd00::12]:83", 1)]),
+        with(
+            Scheduler::SourceHash,
+            service("10.0.0.203:83", tunnel(&["10.0.0.100", "10.0.0.101"]), &[same[0], packed(same[1], GRE, 0)]),
+        ),
+        udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[packed(backend("[fd00::12]:83", 1), GUE, 8)]),
         persistent(60, 124, udp_service("[fd00::205]:53", ForwardingMethod::Nat, &v6)),
         // More backends than are all looked at, of which some are soon at their limits.
         toa(with(Scheduler::NeverQueue, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many))),
@@ -138,7 +150,7 @@ fn everything() -> Vec<Service> {
             udp_service(
                 "[fd00::211]:83",
                 tunnel(&["fd00::100", "fd00::101"]),
-                &["[fd00::10]:83", "[fd00::12]:83"].map(|at| backend(at, 2)),
+                &[packed(backend("[fd00::10]:83", 2), GRE, 0), packed(backend("[fd00::12]:83", 2), SUMMED, 0)],
             ),
         )),
         // A backend in common with the other one, and an address of this machine's.
@@ -168,6 +180,7 @@ pub fn configs() -> Vec<Config> {
     listed[14].one_packet = false;
     listed[14].backends.rotate_left(1);
     listed[15].access = lists(&[], &["10.0.0.60/32"]);
+    listed[5].backends = vec![packed(listed[5].backends[0], SUMMED, 0), packed(listed[5].backends[1], GUE, 0)];
     listed[9].access = lists(&["10.0.0.56/29"], &["10.0.0.61/32"]);
     listed[17].access = lists(&["0.0.0.0/0"], &[]);
     let pass = Policy { fragments: FragmentPolicy::Pass, options: UnhandledPolicy::Pass, ..Policy::default() };

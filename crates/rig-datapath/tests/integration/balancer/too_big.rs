@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::process::Command;
 
-use rig_datapath::balancer::{Drop, ForwardingMethod};
+use rig_datapath::balancer::{Backend, Drop, Encapsulation, ForwardingMethod, GUE_PORT, TunnelHeader};
 use rig_datapath::test_run::Verdict;
 use rig_wire::ethernet::Ethernet;
 use rig_wire::icmp::Icmp;
@@ -97,18 +97,26 @@ fn senders_on_both_sides_are_told() {
 #[test]
 fn a_tunnels_header_is_subtracted() {
     let tunnel = |local: &str| ForwardingMethod::Tunnel { local: vec![address(local)] };
-    let plan = config(&[
-        udp_service("10.0.0.200:53", tunnel("10.0.0.100"), &[backend("10.0.0.11:53", 1)]),
-        udp_service("[fd00::200]:53", tunnel("fd00::100"), &[backend("[fd00::11]:53", 1)]),
-    ]);
-    let Some(lab) = Lab::new(small(), &plan) else { return };
-    for (client, service, mtu, header) in
-        [("10.0.0.60:5000", "10.0.0.200:53", 1480, 28), ("[fd00::60]:5000", "[fd00::200]:53", 1460, 48)]
-    {
-        let fits = udp(client, service).payload(&vec![1; mtu - header]);
-        lab.sent(&fits.bytes());
-        let big = udp(client, service).payload(&vec![1; mtu - header + 1]);
-        assert_eq!(told(&lab, &big.bytes()).mtu, mtu as u32);
+    let gue = TunnelHeader::Gue { port: GUE_PORT, checksum: true };
+    let kinds = [(TunnelHeader::IpInIp, 53, 0), (gue, 54, 12), (TunnelHeader::Gre, 55, 4)];
+    let mut services = Vec::new();
+    for (header, port, _) in kinds {
+        let encapsulation = Encapsulation { header, source_bits: 0 };
+        let to = |host| Backend { encapsulation, ..backend(&format!("{host}:{port}"), 1) };
+        services.push(udp_service(&format!("10.0.0.200:{port}"), tunnel("10.0.0.100"), &[to("10.0.0.11")]));
+        services.push(udp_service(&format!("[fd00::200]:{port}"), tunnel("fd00::100"), &[to("[fd00::11]")]));
+    }
+    let Some(lab) = Lab::new(small(), &config(&services)) else { return };
+    for (_, port, between) in kinds {
+        for (client, service, mtu, header) in
+            [("10.0.0.60:5000", "10.0.0.200", 1480, 28), ("[fd00::60]:5000", "[fd00::200]", 1460, 48)]
+        {
+            let (mtu, service) = (mtu - between, format!("{service}:{port}"));
+            let fits = udp(client, &service).payload(&vec![1; mtu - header]);
+            assert_eq!(lab.sent(&fits.bytes()).len(), 14 + 1500);
+            let big = udp(client, &service).payload(&vec![1; mtu - header + 1]);
+            assert_eq!(told(&lab, &big.bytes()).mtu, mtu as u32);
+        }
     }
 }
 

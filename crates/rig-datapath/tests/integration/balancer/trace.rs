@@ -7,8 +7,8 @@ use std::path::Path;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use rig_datapath::balancer::{
-    Backend, Direction, Drop, ForwardingMethod, Kind, Pass, PortReuse, Protocol, Scheduler, Service, Sizes, Spreading,
-    State, SynProxy, Trace,
+    Backend, Direction, Drop, Encapsulation, ForwardingMethod, GUE_PORT, Kind, Pass, PortReuse, Protocol, Scheduler,
+    Service, Sizes, Spreading, State, SynProxy, Trace, TracedTunnel, TunnelHeader,
 };
 use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
@@ -147,15 +147,38 @@ fn new_connections_are_foreseen() {
     assert_eq!((refused.drop, refused.new_connection.unwrap().complete), (Some(Drop::BackendsFull), false));
 
     let trace = traced.trace(&udp("10.0.0.60:5000", "10.0.0.202:53").payload(b"x").bytes());
-    assert_eq!((trace.tunnel_from, trace.mtu), (Some("10.0.0.100".parse().unwrap()), Some(1480)));
+    let packed = TracedTunnel { header: TunnelHeader::IpInIp, from: "10.0.0.100:0".parse().unwrap() };
+    assert_eq!((trace.tunnel, trace.mtu), (Some(packed), Some(1480)));
     assert_eq!(
         (trace.new_connection.unwrap().scheduler, trace.state),
         (Some(Scheduler::Maglev), Some(State::UdpNormal))
     );
     let trace = traced.trace(&tcp(SYN, "10.0.0.60:5000", "10.0.0.203:80").bytes());
-    assert_eq!((trace.tunnel_from, trace.new_connection.unwrap().local), (None, None));
+    assert_eq!((trace.tunnel, trace.new_connection.unwrap().local), (None, None));
     let trace = traced.trace(&tcp(SYN, "10.0.0.60:5000", "10.0.0.204:80").bytes());
     assert_eq!((trace.drop, trace.new_connection.unwrap().backend), (Some(Drop::NoBackend), None));
+}
+
+/// What it says of a tunnel is what the packet then has.
+#[test]
+fn tunnels_are_foreseen() {
+    let gue = TunnelHeader::Gue { port: GUE_PORT, checksum: false };
+    let kinds = [(gue, "10.0.0.200:53", 1468), (TunnelHeader::Gre, "10.0.0.201:53", 1476)];
+    let services = kinds.map(|(header, service, _)| {
+        let encapsulation = Encapsulation { header, source_bits: 2 };
+        udp_service(service, tunnel("10.0.0.100"), &[Backend { encapsulation, ..backend("10.0.0.11:53", 1) }])
+    });
+    let Some(traced) = TraceLab::new(&services) else { return };
+    for (header, service, mtu) in kinds {
+        for client in (5000..5010).map(|port| format!("10.0.0.60:{port}")) {
+            let trace = traced.trace(&udp(&client, service).payload(b"x").bytes());
+            let packet = &trace.frame[14..];
+            let source: [u8; 4] = packet[12..16].try_into().unwrap();
+            let sent = if header == TunnelHeader::Gre { 0 } else { u16::from_be_bytes([packet[20], packet[21]]) };
+            let packed = TracedTunnel { header, from: (source, sent).into() };
+            assert_eq!((trace.tunnel, trace.mtu), (Some(packed), Some(mtu)));
+        }
+    }
 }
 
 #[test]

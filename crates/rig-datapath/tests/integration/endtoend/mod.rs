@@ -47,7 +47,7 @@ pub fn sizes(connections: u32) -> Sizes {
 }
 
 pub fn backend(address: SocketAddr, weight: u32) -> Backend {
-    Backend { address, weight, limit: None, lower_limit: None }
+    Backend::new(address, weight)
 }
 
 pub fn tcp(address: &str, port: u16, forward: ForwardingMethod, backends: Vec<Backend>) -> Service {

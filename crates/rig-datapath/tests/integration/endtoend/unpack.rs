@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rig_datapath::balancer::GUE_PORT;
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
 use rig_sys::packet_socket::{Options, Port};
@@ -17,6 +18,8 @@ use super::lab::{HOST, until};
 /// IP in IP (RFC 2003), and IPv6 in IPv6 (RFC 2473).
 const IPIP: u8 = 4;
 const IPV6: u8 = 41;
+const GRE: u8 = 47;
+const UDP: u8 = 17;
 
 pub struct Decapsulator {
     stop: Arc<AtomicBool>,
@@ -53,6 +56,19 @@ fn options() -> Options {
     Options { frame: 2048, burst: 32, ..Options::default() }
 }
 
+/// What is in IP in IP, GRE without fields (RFC 2784), or UDP to 6080 and GUE, variant 0 (draft-ietf-intarea-gue).
+fn inside(protocol: u8, packet: &[u8], ipv6: bool) -> Option<&[u8]> {
+    let own = if ipv6 { IPV6 } else { IPIP };
+    match protocol {
+        GRE => packet.strip_prefix(if ipv6 { &[0, 0, 0x86, 0xdd] } else { &[0, 0, 0x08, 0x00] }),
+        UDP => {
+            let (udp, gue) = packet.split_at_checked(8)?;
+            gue.strip_prefix(&[0, own, 0, 0]).filter(|_| udp[2..4] == GUE_PORT.get().to_be_bytes())
+        }
+        protocol => Some(packet).filter(|_| protocol == own),
+    }
+}
+
 fn unpack(outer: Port, inner: Port, destination: Mac, stop: &AtomicBool) {
     let source = Mac(inner.mac);
     let (Some((mut receiver, _)), Some((_, mut sender))) =
@@ -65,11 +81,12 @@ fn unpack(outer: Port, inner: Port, destination: Mac, stop: &AtomicBool) {
         for n in 0..count {
             let Ok(frame) = Ethernet::parse(receiver.frame(n)) else { continue };
             let packet = frame.payload();
-            let (ethertype, packet) = match packet.first().map(|byte| byte >> 4) {
-                Some(4) if packet.len() > 20 && packet[9] == IPIP => (ethertype::IPV4, &packet[20..]),
-                Some(6) if packet.len() > 40 && packet[6] == IPV6 => (ethertype::IPV6, &packet[40..]),
+            let (ethertype, inside) = match packet.first().map(|byte| byte >> 4) {
+                Some(4) if packet.len() > 20 => (ethertype::IPV4, inside(packet[9], &packet[20..], false)),
+                Some(6) if packet.len() > 40 => (ethertype::IPV6, inside(packet[6], &packet[40..], true)),
                 _ => continue,
             };
+            let Some(packet) = inside else { continue };
             // A full ring is a full wire.
             let Some(room) = sender.claim(ethernet::HEADER + packet.len()) else { continue };
             let header = ethernet::Header { destination, source, vlan: None, ethertype };
