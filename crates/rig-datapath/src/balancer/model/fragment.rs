@@ -2,7 +2,7 @@
 
 use super::super::config::FragmentPolicy;
 use super::super::reason::Drop;
-use super::packet::{DatagramPart, Packet, Part};
+use super::packet::{DatagramFragment, FragmentPosition, Packet};
 use super::{Model, Refusal};
 
 /// Ticks for which the others may come after the first.
@@ -10,14 +10,14 @@ const TICKS: u32 = 224;
 
 impl Model {
     /// The packet that a fragment is handled as; `None` where its ports are not known.
-    pub(super) fn part_of(&mut self, part: DatagramPart, tick: u32) -> Option<Packet> {
-        let DatagramPart { mut packet, id } = part;
+    pub(super) fn part_of(&mut self, part: DatagramFragment, tick: u32) -> Option<Packet> {
+        let DatagramFragment { mut packet, id } = part;
         if self.policy.fragments != FragmentPolicy::Forward {
             return None;
         }
         let (source, destination) = (packet.tuple.source, packet.tuple.destination);
         let of = (source.ip(), destination.ip(), id);
-        if packet.part == Part::First {
+        if packet.part == FragmentPosition::First {
             if self.service_of(&packet).is_some() || self.find(packet.tuple).is_some() {
                 self.fragments.insert(of, (source.port(), destination.port(), tick));
             }

@@ -36,7 +36,7 @@ use super::reason::{Drop, Pass};
 use super::schedule;
 use super::shape::State;
 use super::syn_proxy::CookieSecret;
-use packet::{Kind, Packet, ParsedPacket, Part, Tuple};
+use packet::{FragmentPosition, Kind, Packet, ParsedPacket, Tuple};
 use persistence::{SourceOfTemplate, Template};
 use refusal::Refusal;
 use sources::SourceId;
@@ -388,7 +388,7 @@ impl Model {
                 return Err(self.unhandled(to, passes, Drop::IpOptions, Pass::IpOptions));
             }
         };
-        if packet.part == Part::Later {
+        if packet.part == FragmentPosition::Later {
             return self.forward_part(&mut packet, frame, tick);
         }
         let mut found = self.find(packet.tuple);
@@ -669,7 +669,7 @@ impl Model {
             (true, true) => 40 + encapsulation.header.length(),
         };
         if packet.length + outer > route.mtu {
-            if packet.part == Part::Later {
+            if packet.part == FragmentPosition::Later {
                 return Err(Drop::TooBig.into());
             }
             let nat = direction == Direction::Outward && service.forward == ForwardingMethod::Nat;

@@ -40,7 +40,7 @@ pub(super) enum Kind {
 
 /// Which part of a packet it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum FragmentPosition {
     Whole,
     First,
     Later,
@@ -48,7 +48,7 @@ pub(super) enum Part {
 
 /// Of a UDP datagram in fragments; the ports of later ones are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct DatagramPart {
+pub(super) struct DatagramFragment {
     pub(super) packet: Packet,
     pub(super) id: u32,
 }
@@ -57,14 +57,14 @@ pub(super) struct DatagramPart {
 pub(super) enum ParsedPacket {
     Packet(Packet),
     Leave(Pass),
-    Fragment { to: IpAddr, datagram: Option<DatagramPart> },
+    Fragment { to: IpAddr, datagram: Option<DatagramFragment> },
     Options { to: IpAddr },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) kind: Kind,
-    pub(super) part: Part,
+    pub(super) part: FragmentPosition,
     pub(super) tuple: Tuple,
     pub(super) ttl: u8,
     /// Offsets of the IP header and of what follows it, and bytes of the whole IP packet.
@@ -132,7 +132,7 @@ pub(super) fn parse(frame: &[u8], mac: Mac) -> ParsedPacket {
                 let (is_first, id) = (word(ip, 6) & 0x1fff == 0, u32::from(word(ip, 4)));
                 let length = usize::from(word(ip, 2));
                 let part = || datagram_part(frame, (l3, l3 + 20), length, ip[8], (source, to), is_first);
-                let datagram = is_datagram.then(part).flatten().map(|packet| DatagramPart { packet, id });
+                let datagram = is_datagram.then(part).flatten().map(|packet| DatagramFragment { packet, id });
                 return ParsedPacket::Fragment { to, datagram };
             }
             if ip[0] & 0xf != 5 {
@@ -153,7 +153,7 @@ pub(super) fn parse(frame: &[u8], mac: Mac) -> ParsedPacket {
                         let id = u32::from(word(header, 4)) << 16 | u32::from(word(header, 6));
                         let length = usize::from(word(ip, 4)) + 40;
                         let packet = datagram_part(frame, (l3, l3 + 48), length, ip[7], (source, to), is_first)?;
-                        Some(DatagramPart { packet, id })
+                        Some(DatagramFragment { packet, id })
                     });
                     ParsedPacket::Fragment { to, datagram }
                 }
@@ -180,7 +180,7 @@ fn datagram_part(
     let ports = if is_first { (word(frame, l4), word(frame, l4 + 2)) } else { (0, 0) };
     Some(Packet {
         kind: Kind::Flow { tcp_flags: 0 },
-        part: if is_first { Part::First } else { Part::Later },
+        part: if is_first { FragmentPosition::First } else { FragmentPosition::Later },
         tuple: Tuple {
             protocol: UDP,
             source: SocketAddr::new(source, ports.0),
@@ -218,7 +218,8 @@ fn parse_l4(
     if length_l4 < needs {
         return ParsedPacket::Leave(Pass::Malformed);
     }
-    let packet = |kind, tuple| ParsedPacket::Packet(Packet { kind, part: Part::Whole, tuple, ttl, l3, l4, length });
+    let packet =
+        |kind, tuple| ParsedPacket::Packet(Packet { kind, part: FragmentPosition::Whole, tuple, ttl, l3, l4, length });
     if protocol == TCP || protocol == UDP {
         let source = SocketAddr::new(source, word(bytes, 0));
         let destination = SocketAddr::new(destination, word(bytes, 2));
@@ -299,7 +300,7 @@ impl Packet {
         let checksum = word(l4, self.checksum_place());
         let (source, destination) = (self.tuple.source.ip(), self.tuple.destination.ip());
         let pseudo = pseudo(source, destination, self.tuple.protocol, l4.len());
-        if checksum != pseudo.folded() || self.part != Part::Whole {
+        if checksum != pseudo.folded() || self.part != FragmentPosition::Whole {
             return checksum;
         }
         let mut whole = l4.to_vec();
@@ -309,7 +310,7 @@ impl Packet {
 
     /// Nothing changes but a checksum that was left unfinished.
     pub(super) fn complete(&self, frame: &mut [u8]) {
-        if self.part == Part::Later {
+        if self.part == FragmentPosition::Later {
             return;
         }
         let l4 = &mut frame[self.l4..self.l3 + self.length];
@@ -322,7 +323,7 @@ impl Packet {
 
     /// Addresses and ports become those of `to`.
     pub(super) fn translate(&self, frame: &mut [u8], to: Tuple) {
-        if self.part == Part::Later {
+        if self.part == FragmentPosition::Later {
             return self.translate_addresses(frame, to);
         }
         let end = self.l3 + self.length;
