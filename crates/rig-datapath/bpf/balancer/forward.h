@@ -149,6 +149,7 @@ OF_PACKET(int, forward_whole, (struct xdp_md *ctx, int kind, __u32 entry), (ctx,
 	const struct service *s;
 	const struct backend *b;
 	const struct address *local;
+	struct packing packing;
 	int reason;
 
 	if (!p || !control || !c)
@@ -165,7 +166,10 @@ OF_PACKET(int, forward_whole, (struct xdp_md *ctx, int kind, __u32 entry), (ctx,
 	if (s->forward != TUNNEL)
 		return 0;
 	local = local_at(c->local);
-	return local ? encapsulate(ctx, p, local, b) : DROP_INTERNAL;
+	if (!local)
+		return DROP_INTERNAL;
+	packing = packing_of(b);
+	return encapsulate(ctx, p, local, &b->address, packing, source_mask(packing, c, s));
 }
 
 /* As `translate`, and what is further done with segments of connections that the SYN proxy has made, or whose backend is to be told of the client. */
@@ -217,7 +221,7 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 
 		if (!b)
 			return drop(DROP_INTERNAL);
-		outer = tunnel_length(b, p->ipv6);
+		outer = tunnel_length(packing_of(b), p->ipv6);
 		route.mtu = through_tunnel(c->backend, route.mtu, tick);
 	} else if (direction == INWARD && c->counter & TELLS && kind == FLOW) {
 		outer = address_bytes(c->counter & PREFIXED ? ADDRESS_PROXY_V2 : ADDRESS_TOA, p->ipv6);

@@ -8,17 +8,6 @@
 
 #include "forward.h"
 
-#define FRAGMENT_HEADER_BYTES 8
-/* Of IPv6, in host byte order. */
-#define FRAGMENT_OFFSET_V6 0xfff8
-
-struct fragment_header {
-	__u8 next, reserved;
-	__be16 offset;
-	__be32 id;
-};
-_Static_assert(sizeof(struct fragment_header) == FRAGMENT_HEADER_BYTES, "");
-
 /* Which part of which datagram it is. Of the first one the packet's tuple and offsets are as those of a whole one. */
 static always_inline enum part parse_fragment(struct xdp_md *ctx, struct packet *p, __u32 *id)
 {
@@ -106,7 +95,7 @@ OF_PACKET(int, forward_fragment, (struct xdp_md *ctx, __u32 tick), (ctx, tick))
 
 		if (!b)
 			return drop(DROP_INTERNAL);
-		outer = tunnel_length(b, p->ipv6);
+		outer = tunnel_length(packing_of(b), p->ipv6);
 		route.mtu = through_tunnel(c->backend, route.mtu, tick);
 	}
 	TRACE(mtu, route.mtu ? route.mtu - outer : 0);
@@ -119,6 +108,19 @@ OF_PACKET(int, forward_fragment, (struct xdp_md *ctx, __u32 tick), (ctx, tick))
 		return drop(reason);
 	count(c->backend, direction, p->l3_length);
 	return leave_by(ctx, p, route.ifindex, control);
+}
+
+/*
+ * Whether the first part of a datagram is of a connection, or begins one; or it is an answer of a service that schedules each datagram by itself,
+ * whose other parts are dropped. What the balancer does not handle takes no room.
+ */
+static always_inline int is_handled(struct xdp_md *ctx, struct packet *p, __u32 tick)
+{
+	const struct control *control = settings();
+
+	if (service_for(&p->tuple) || find_each(&p->tuple, hash_tuple(&p->tuple)))
+		return 1;
+	return control && control->has_entries_back && entry_back(p, tick) && !is_local(ctx, &p->tuple, p->ipv6);
 }
 
 /* Which part of a datagram it is that can be handled: with ports, which only the first one brings. */
@@ -139,8 +141,7 @@ OF_PACKET(int, part_of, (struct xdp_md *ctx, __u32 tick), (ctx, tick))
 		first.source_port = p->tuple.source_port;
 		first.destination_port = p->tuple.destination_port;
 		first.tick = tick;
-		/* What is not the balancer's takes no room. */
-		if (!TRACING && (service_for(&p->tuple) || find_each(&p->tuple, hash_tuple(&p->tuple))))
+		if (!TRACING && is_handled(ctx, p, tick))
 			bpf_map_update_elem(&fragments, &key, &first, BPF_ANY);
 		return part;
 	}

@@ -59,6 +59,16 @@ static always_inline __be32 gre_header(int ipv6)
 	return bpf_htonl(ipv6 ? ETH_P_IPV6 : ETH_P_IP);
 }
 
+/* Of IPv6's fragment header, in host byte order. */
+#define FRAGMENT_OFFSET_V6 0xfff8
+
+struct fragment_header {
+	__u8 next, reserved;
+	__be16 offset;
+	__be32 id;
+};
+_Static_assert(sizeof(struct fragment_header) == 8, "");
+
 /* The packet that an ICMP error quotes, or, where that is a tunnel's, the one `inside` it. */
 static always_inline enum kind parse_quoted(struct packet *p, struct cursor *c, int inside)
 {
@@ -73,6 +83,13 @@ static always_inline enum kind parse_quoted(struct packet *p, struct cursor *c, 
 		t->protocol = ip->nexthdr;
 		set_v6(&t->source, &ip->saddr);
 		set_v6(&t->destination, &ip->daddr);
+		if (ip->nexthdr == IPPROTO_FRAGMENT) {
+			struct fragment_header *fragment = TAKE(c, struct fragment_header);
+
+			if (!fragment || fragment->offset & bpf_htons(FRAGMENT_OFFSET_V6))
+				return leave(p, PASS_ICMP_UNKNOWN);
+			t->protocol = fragment->next;
+		}
 	} else {
 		struct iphdr *ip = take_ipv4(c);
 

@@ -459,8 +459,8 @@ struct first_fragment {
 	__u32 tick;
 };
 _Static_assert(sizeof(struct first_fragment) == 8, "");
-/* Ticks for which the others may come after it, 30 s: as long as Linux waits for all parts of a datagram. */
-#define FRAGMENT_TICKS 224
+/* Ticks for which the others may come after it, 2 s: after more than that its sender may have given the identification to another datagram. */
+#define FRAGMENT_TICKS 15
 
 struct control {
 	/* 0: the kernel's clock. Anything else is the time, for tests. */

@@ -238,6 +238,8 @@ static always_inline int translate_error(struct xdp_md *ctx, struct packet *p, c
 		get_v6(&ip->saddr, t->destination);
 		get_v6(&ip->daddr, t->source);
 		ports = (void *)(ip + 1);
+		if (ip->nexthdr == IPPROTO_FRAGMENT)
+			ports = (void *)ports + sizeof(struct fragment_header);
 	} else {
 		struct iphdr *outer = data + l3, *ip = (void *)(icmp + 1);
 		__u64 outer_change;

@@ -33,7 +33,8 @@ static always_inline __u32 mtu_of_message(const struct packet *p, const struct i
 }
 
 /* Whether the quoted outer packet is one from this address to the backend. */
-static always_inline int is_outer(struct xdp_md *ctx, const struct packet *p, const struct address *local, const struct backend *b)
+static always_inline int is_outer(struct xdp_md *ctx, const struct packet *p, const struct address *local, const struct address *backend,
+				  struct packing packing, __u64 mask)
 {
 	void *quoted = (void *)(long)ctx->data + (p->l4 & L4_MASK) + sizeof(struct icmp_header);
 	void *end = (void *)(long)ctx->data_end;
@@ -60,10 +61,10 @@ static always_inline int is_outer(struct xdp_md *ctx, const struct packet *p, co
 		protocol = ip->protocol;
 		ports = (void *)(ip + 1);
 	}
-	from.lo &= ~source_mask(b);
-	if (protocol == IPPROTO_UDP && ((void *)(ports + 1) > end || ports->destination != b->tunnel_port))
+	from.lo &= ~mask;
+	if (protocol == IPPROTO_UDP && ((void *)(ports + 1) > end || ports->destination != TUNNEL_PORT(packing)))
 		return 0;
-	return protocol == outer_protocol(b, p->ipv6) && same(&from, local) && same(&to, &b->address);
+	return protocol == outer_protocol(packing, p->ipv6) && same(&from, local) && same(&to, backend);
 }
 
 /*
@@ -100,6 +101,7 @@ OF_PACKET(int, outer_error, (struct xdp_md *ctx, __u32 entry, __u32 tick), (ctx,
 	const struct backend *b;
 	struct icmp_header *icmp;
 	struct path_mtu *known;
+	struct packing packing;
 	struct route route = {};
 	int reason;
 	__s64 sum;
@@ -110,8 +112,11 @@ OF_PACKET(int, outer_error, (struct xdp_md *ctx, __u32 entry, __u32 tick), (ctx,
 	b = backend_at(c->backend);
 	local = local_at(c->local);
 	icmp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
-	if (!s || !b || !local || s->forward != TUNNEL || DIRECTION(entry) == OUTWARD ||
-	    (void *)(icmp + 1) > (void *)(long)ctx->data_end || !is_outer(ctx, p, local, b))
+	if (!s || !b)
+		return pass(PASS_ICMP_UNKNOWN);
+	packing = packing_of(b);
+	if (!local || s->forward != TUNNEL || DIRECTION(entry) == OUTWARD ||
+	    (void *)(icmp + 1) > (void *)(long)ctx->data_end || !is_outer(ctx, p, local, &b->address, packing, source_mask(packing, c, s)))
 		return pass(PASS_ICMP_UNKNOWN);
 	mtu = mtu_of_message(p, icmp);
 	if (!mtu)
@@ -122,7 +127,7 @@ OF_PACKET(int, outer_error, (struct xdp_md *ctx, __u32 entry, __u32 tick), (ctx,
 		known->mtu = mtu;
 		known->tick = tick;
 	}
-	outer = tunnel_length(b, p->ipv6);
+	outer = tunnel_length(packing, p->ipv6);
 	header = outer_length(p) + sizeof(struct icmp_header);
 	if (p->l3_length < header + outer || !may_send_icmp(tick))
 		return drop(DROP_TOO_BIG);

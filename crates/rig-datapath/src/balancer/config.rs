@@ -79,7 +79,7 @@ impl Policy {
 /// What becomes of fragments that come to one of the balancer's addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FragmentPolicy {
-    /// Those of UDP datagrams follow their first one, which alone has ports: it comes before them, and they within 30 s. Others are dropped, and
+    /// Those of UDP datagrams follow their first one, which alone has ports: it comes before them, and they within 2 s. Others are dropped, and
     /// those of services that schedule each datagram by itself.
     #[default]
     Forward,

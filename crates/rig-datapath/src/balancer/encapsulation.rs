@@ -106,6 +106,9 @@ pub(super) fn flaw(service: &Service) -> Option<&'static str> {
     };
     match service.forward.local() {
         _ if bits > MAX_SOURCE_BITS => Some("at most 32 bits of a tunnel's source address are of flows"),
+        local if bits > 0 && local.len() > 1 => {
+            Some("a prefix of sources of tunnels is one local address, and no other")
+        }
         local if !local.iter().all(is_first) => {
             Some("a local address is not the first of the prefix that tunnels' sources are of")
         }

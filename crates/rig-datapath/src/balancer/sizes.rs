@@ -31,7 +31,7 @@ pub struct Sizes {
     pub sources: u32,
     /// Sources of all services with persistence together that are remembered at a time, 1 to 2^20: 96 bytes each, used or not.
     pub templates: u32,
-    /// Datagrams that come in fragments at a time, 1 to 2^20: 112 bytes each, used or not. The one that was heard of least lately gives way.
+    /// Datagrams that come in fragments at a time, 1 to 2^20: 112 bytes each, used or not. Of more, about those that were heard of least lately give way.
     pub fragments: u32,
 }
 

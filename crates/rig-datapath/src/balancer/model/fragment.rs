@@ -6,7 +6,7 @@ use super::packet::{DatagramFragment, FragmentPosition, Packet};
 use super::{Model, Refusal};
 
 /// Ticks for which the others may come after the first.
-const TICKS: u32 = 224;
+const TICKS: u32 = 15;
 
 impl Model {
     /// The packet that a fragment is handled as; `None` where its ports are not known.
@@ -18,7 +18,8 @@ impl Model {
         let (source, destination) = (packet.tuple.source, packet.tuple.destination);
         let of = (source.ip(), destination.ip(), id);
         if packet.part == FragmentPosition::First {
-            if self.service_of(&packet).is_some() || self.find(packet.tuple).is_some() {
+            if self.service_of(&packet).is_some() || self.find(packet.tuple).is_some() || self.comes_back(&packet, tick)
+            {
                 self.fragments.insert(of, (source.port(), destination.port(), tick));
             }
             return Some(packet);
@@ -30,6 +31,15 @@ impl Model {
         packet.tuple.source.set_port(source);
         packet.tuple.destination.set_port(destination);
         Some(packet)
+    }
+
+    /// Whether it is an answer of a service that schedules each datagram by itself.
+    fn comes_back(&mut self, packet: &Packet, tick: u32) -> bool {
+        let entry = self.entry_back(packet, &[], tick);
+        if let Some((at, _)) = entry {
+            self.connections.remove(at);
+        }
+        entry.is_some()
     }
 
     /// One behind the first.

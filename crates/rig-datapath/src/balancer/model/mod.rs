@@ -693,6 +693,10 @@ impl Model {
                 packet.complete(frame);
             }
             if let (true, Some(local)) = (tunnel, local) {
+                // Where the service has another prefix by now, addresses of this one are the connection's no more.
+                let is_present = service.forward.local().first() == Some(&local.ip());
+                let source_bits = if is_present { encapsulation.source_bits } else { 0 };
+                let encapsulation = Encapsulation { source_bits, ..encapsulation };
                 packet.encapsulate(frame, local.ip(), backend.ip(), encapsulation);
             }
         }

@@ -14,6 +14,7 @@ const IPIP: u8 = 4;
 const IPV6_IN_IP: u8 = 41;
 const GRE: u8 = 47;
 const OUTER_TTL: u8 = 64;
+const FRAGMENT_HEADER: u8 = 44;
 
 /// Protocol, source and destination of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -146,7 +147,7 @@ pub(super) fn parse(frame: &[u8], mac: Mac) -> ParsedPacket {
             }
             let (source, to) = (v6(ip, 8), v6(ip, 24));
             match ip[6] {
-                44 => {
+                FRAGMENT_HEADER => {
                     let header = ip.get(40..48).filter(|header| header[0] == UDP);
                     let datagram = header.and_then(|header| {
                         let is_first = word(header, 2) & 0xfff8 == 0;
@@ -242,7 +243,11 @@ fn quoted(bytes: &[u8], ipv6: bool) -> Option<Tuple> {
         if bytes.len() < 48 || bytes[0] >> 4 != 6 {
             return None;
         }
-        (40, bytes[6], v6(bytes, 8), v6(bytes, 24))
+        let (header, protocol) = if bytes[6] == FRAGMENT_HEADER { (48, bytes[40]) } else { (40, bytes[6]) };
+        if header == 48 && (bytes.len() < 56 || word(bytes, 42) & 0xfff8 != 0) {
+            return None;
+        }
+        (header, protocol, v6(bytes, 8), v6(bytes, 24))
     } else {
         if bytes.len() < 28 || bytes[0] != 0x45 || word(bytes, 6) & 0x1fff != 0 {
             return None;
@@ -398,7 +403,11 @@ impl Packet {
             put(ip, 10, outer);
         }
         let inner = &mut icmp[8..];
-        let l4 = if ipv6 { 40 } else { 20 };
+        let l4 = match ipv6 {
+            true if inner[6] == FRAGMENT_HEADER => 48,
+            true => 40,
+            false => 20,
+        };
         // Changes the quoted packet, its own checksums, and the ICMP error's checksum over all of it.
         let mut edit = |inner: &mut [u8], at: usize, new: &[u8], own: &mut [u16]| {
             for (offset, pair) in new.chunks(2).enumerate() {

@@ -1,10 +1,14 @@
 //! Datagrams in fragments: every part of them goes where the first one goes, and comes together to what was sent.
 
 use rig_datapath::balancer::{Config, Drop, ForwardingMethod, FragmentPolicy, Pass, Policy, Service};
+use std::net::IpAddr;
+
 use rig_wire::ethernet::{Ethernet, HEADER};
+use rig_wire::icmpv6::Icmpv6;
+use rig_wire::ipv6::Ipv6;
 use rig_wire::tcp::flags::SYN;
 
-use super::frames::{Frame, fragments, see_packet, tcp, udp, whole};
+use super::frames::{Frame, fragments, icmp_error, see_packet, tcp, udp, whole};
 use super::lab::Lab;
 use super::{backend, config, full_nat, small, udp_service};
 
@@ -86,7 +90,7 @@ fn what_has_no_first_part_is_dropped() {
     lab.sent(&one[0]);
     assert_eq!(lab.dropped(&other[1]), Drop::Fragment);
     assert_eq!(lab.dropped(&parts("10.0.0.60:5000", 1)[1]), Drop::Fragment);
-    lab.later(224);
+    lab.later(15);
     lab.sent(&one[1]);
     lab.later(1);
     assert_eq!(lab.dropped(&one[2]), Drop::Fragment);
@@ -119,6 +123,49 @@ fn a_datagram_that_is_scheduled_by_itself_has_no_connection_that_others_could_fo
     let parts = fragments(&big("10.0.0.50:5000", "10.0.0.200:53").bytes(), &CUTS, 1);
     lab.sent(&parts[0]);
     assert_eq!(lab.dropped(&parts[1]), Drop::Fragment);
+    let parts = fragments(&big("10.0.0.10:8053", "10.0.0.50:5000").bytes(), &CUTS, 1);
+    lab.sent(&parts[0]);
+    assert_eq!(lab.dropped(&parts[1]), Drop::Fragment);
+    // What this machine has asked itself, and what the backend says to others, is not the balancer's.
+    for other in ["10.0.0.10:8053 10.0.0.1:5000", "10.0.0.10:5000 10.0.0.50:53"] {
+        let (from, to) = other.split_once(' ').unwrap();
+        for (part, reason) in fragments(&big(from, to).bytes(), &CUTS, 2).iter().zip([Pass::NoService, Pass::Fragment])
+        {
+            lab.passes(part, reason);
+        }
+    }
+}
+
+/// The sender of an IPv6 datagram in fragments hears of a smaller MTU, by what a router says of its first part (RFC 8200, 4.5).
+#[test]
+fn errors_about_fragments_reach_their_sender() {
+    let service = udp_service("[fd00::200]:53", full_nat(&["fd00::100"]), &[backend("[fd00::10]:8053", 1)]);
+    let Some(lab) = Lab::new(small(), &config(&[service])) else { return };
+    let question = big("[fd00::50]:5000", "[fd00::200]:53");
+    let out = sent(&lab, &fragments(&question.bytes(), &CUTS, 7), 0);
+    let error = |from: &str, to: &str, about: &[u8]| icmp_error(from, to, 2, 0, 1280, about, 1200);
+    let told = |frame: &[u8]| {
+        let packet = lab.sent(frame)[HEADER..].to_vec();
+        let ip = Ipv6::parse(&packet).unwrap();
+        let icmp = Icmpv6::parse(ip.payload()).unwrap();
+        icmp.verify(ip.pseudo()).unwrap();
+        (IpAddr::from(ip.destination()).to_string(), icmp.payload().to_vec())
+    };
+    // On its way to the backend, which the client hears as of its own packet.
+    let (to, quoted) = told(&error("fd00::99", "fd00::100", &out[0]));
+    let mut own = fragments(&question.bytes(), &CUTS, 7)[0][HEADER..].to_vec();
+    own[7] -= 1;
+    assert_eq!((to.as_str(), &quoted[..]), ("fd00::50", &own[..]));
+    // And on the way to the client.
+    let arrived = see_packet(&whole(&out));
+    let answer = fragments(&big("[fd00::10]:8053", &arrived.source.to_string()).bytes(), &CUTS, 8);
+    let out = sent(&lab, &answer, 0);
+    let (to, quoted) = told(&error("fd00::98", "fd00::200", &out[0]));
+    let mut own = answer[0][HEADER..].to_vec();
+    own[7] -= 1;
+    assert_eq!((to.as_str(), &quoted[..]), ("fd00::10", &own[..]));
+    // Of one behind the first nothing says whose it is.
+    lab.passes(&error("fd00::98", "fd00::200", &out[1]), Pass::IcmpUnknown);
 }
 
 #[test]

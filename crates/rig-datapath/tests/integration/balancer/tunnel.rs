@@ -1,7 +1,7 @@
 //! The outer packets of tunnels: what routers do with them and say of them.
 
 use std::collections::HashSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU16;
 
 use rig_datapath::balancer::{
@@ -46,6 +46,36 @@ fn client(ipv6: bool, port: u16) -> String {
 
 fn service(ipv6: bool) -> &'static str {
     if ipv6 { "[fd00::200]:53" } else { "10.0.0.200:53" }
+}
+
+/// A prefix is of connections that begin when the service has it: another one's bits are not put into their source.
+#[test]
+fn connections_keep_the_source_that_they_began_with() {
+    let of = |local: &str, source_bits| {
+        let encapsulation = Encapsulation { header: GUE, source_bits };
+        let backends = [Backend { encapsulation, ..backend("10.0.0.11:53", 1) }];
+        config(&[udp_service(
+            "10.0.0.200:53",
+            ForwardingMethod::Tunnel { local: vec![local.parse().unwrap()] },
+            &backends,
+        )])
+    };
+    let Some(mut lab) = Lab::new(small(), &of("10.0.0.100", 0)) else { return };
+    let source = |lab: &Lab, port| {
+        let out = lab.sent(&udp(&client(false, port), service(false)).bytes());
+        Ipv4::parse(Ethernet::parse(&out).unwrap().payload()).unwrap().source()
+    };
+    assert_eq!(source(&lab, 5000).to_string(), "10.0.0.100");
+    let in_prefix = |source: Ipv4Addr, first: &str, bits: u32| {
+        let first: Ipv4Addr = first.parse().unwrap();
+        source.to_bits() >> bits == first.to_bits() >> bits && source != first
+    };
+    lab.balancer.apply(&of("172.16.0.0", 16)).unwrap();
+    assert_eq!(source(&lab, 5000).to_string(), "10.0.0.100");
+    assert!(in_prefix(source(&lab, 5001), "172.16.0.0", 16));
+    lab.balancer.apply(&of("10.64.0.0", 20)).unwrap();
+    assert_eq!(source(&lab, 5001).to_string(), "172.16.0.0");
+    assert!(in_prefix(source(&lab, 5002), "10.64.0.0", 20));
 }
 
 /// No router may fragment the outer packet, so that its identification says nothing (RFC 6864, 4.1).

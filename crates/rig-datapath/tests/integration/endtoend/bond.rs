@@ -40,7 +40,8 @@ fn bonded(mode: &str) -> Option<Wires> {
         wire([&here, &client], [&format!("near{number}"), &format!("far{number}")]);
     }
     for (ns, end, address) in [(&here, "near", "10.10.0.1/24"), (&client, "far", "10.10.0.2/24")] {
-        let made = run(ns, "ip", &["link", "add", "bond0", "type", "bond", "mode", mode, "miimon", "50"]);
+        let kind = format!("link add bond0 type bond miimon 50 mode {mode}");
+        let made = run(ns, "ip", &kind.split_whitespace().collect::<Vec<_>>());
         if !made.status.success() {
             skip(Lack::Kernel, format_args!("no bonds: {}", String::from_utf8_lossy(&made.stderr).trim()));
             return None;
@@ -75,7 +76,15 @@ fn talk(client: &NetNs, number: usize) {
     assert!(answer == said, "connection {number}");
 }
 
-fn balances_over_a_bond(mode: &str) {
+/// Packets that have left by an interface.
+fn sent_by(ns: &NetNs, interface: &str) -> u64 {
+    let shown = run_well(ns, "ip", &["-s", "link", "show", interface]);
+    // The last line has bytes and packets that were sent.
+    let last = shown.trim().lines().last().unwrap_or_default();
+    last.split_whitespace().nth(1).and_then(|packets| packets.parse().ok()).unwrap_or_else(|| panic!("{shown}"))
+}
+
+fn balances_over_a_bond(mode: &str, by_flow: bool) {
     if rig_sys::process::user_id() != 0 || !netns::may_create_namespaces() {
         return skip(Lack::Root, "network namespaces and eBPF programs need it");
     }
@@ -103,8 +112,10 @@ fn balances_over_a_bond(mode: &str) {
     let (client, here) = (again(&wires.client), again(&wires.here));
     let mut lab = Lab { balancer, attachments, wires };
     lab.during(|| (0..CONNECTIONS).for_each(|number| talk(&client, number)));
-    // A link goes, and the bond with what goes through it goes on by the other one.
-    ip(&here, "link set near0 down");
+    // A link that has carried packets goes, and the bond goes on by the other one.
+    let sent = [0, 1].map(|number| sent_by(&here, &format!("near{number}")));
+    assert!(!by_flow || sent.iter().all(|sent| *sent > CONNECTIONS as u64), "by links: {sent:?}");
+    ip(&here, &format!("link set near{} down", usize::from(sent[1] > sent[0])));
     for ns in [&here, &client] {
         until("the bond", || run_well(ns, "cat", &["/proc/net/bonding/bond0"]).contains("MII Status: down"));
     }
@@ -119,10 +130,10 @@ fn balances_over_a_bond(mode: &str) {
 
 #[test]
 fn one_link_at_a_time() {
-    balances_over_a_bond("active-backup");
+    balances_over_a_bond("active-backup", false);
 }
 
 #[test]
 fn both_links_by_flow() {
-    balances_over_a_bond("balance-xor");
+    balances_over_a_bond("balance-xor xmit_hash_policy layer3+4", true);
 }
