@@ -29,7 +29,7 @@ reasons! {
             "add a route; set net.ipv4.ip_forward=1 and net.ipv6.conf.all.forwarding=1";
         NoNeighbor = 11, "no_neighbor", "the kernel does not know the next hop's link-layer address",
             "check that it is up and answers: `ip neigh`, `ip route get ADDRESS`; the control plane makes the kernel ask";
-        TooBig = 12, "too_big", "the packet is larger than the next link's MTU, and its sender was not told: IPv4 without DF, IPv6 of up to 1280 bytes, or more than 477 a second",
+        TooBig = 12, "too_big", "the packet is larger than the next link's MTU, and its sender was not told: IPv4 without DF, later fragments, IPv6 of up to 1280 bytes, or more than 477 a second",
             "raise the MTU, or lower the senders' (MSS), by what tunnels add: 20 to 32 bytes for IPv4, 40 to 52 for IPv6";
         Contended = 13, "contended", "the index was being written to by other CPUs for too long",
             "report it: this should not happen";
