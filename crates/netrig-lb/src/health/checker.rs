@@ -104,6 +104,7 @@ impl Checker {
             trust: TlsTrust::new()?,
             dying: Vec::new(),
             numbers: FIRST_NUMBER,
+            looked: Instant::now(),
         };
         let thread = thread::Builder::new().name("check".into()).spawn(move || own.run())?;
         Ok(Self { shared, thread: Some(thread) })
@@ -180,6 +181,10 @@ struct Flight {
     /// The number of whom it probes.
     of: u64,
     began: Instant,
+    /// The longest time in which this thread did not look at sockets meanwhile.
+    held_up: Duration,
+    /// Whether it has been given its time again for that.
+    is_prolonged: bool,
     what: Underway,
 }
 
@@ -204,6 +209,11 @@ struct EndedProbe {
 const RESEND: Duration = Duration::from_secs(1);
 /// Between two looks for a next hop, first and at most.
 const RESOLVE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(160));
+
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+/// Of the times in which sockets are not looked at, those that are noted. A probe that goes to and fro, and had to wait for this thread for
+/// a quarter of its time or longer, is given its time once more: what it needs of other turns it could not have by then.
+const SHORTEST_DELAY: Duration = Duration::from_millis(10);
 
 /// The two kinds of things that are bounded, each by a number of its own.
 const SOCKETS: usize = 0;
@@ -234,6 +244,8 @@ struct Loop {
     /// Programs that were killed, until they have ended.
     dying: Vec<CommandProbe>,
     numbers: u64,
+    /// When sockets were last looked at.
+    looked: Instant,
 }
 
 impl Loop {
@@ -248,23 +260,58 @@ impl Loop {
                 self.retarget(targets);
             }
             let now = Instant::now();
+            let is_due = self.timers.next().is_some_and(|at| at <= now);
+            let taken = if is_due { self.take_all(&mut events) } else { Ok(()) };
+            self.note_delay();
             while let Some(due) = self.timers.due(now) {
                 self.attend(due);
             }
             self.reap();
             self.begin_waiting();
             self.forget_overtaken();
-            events.clear();
-            let wait = self.timers.next().map(|at| timespec(at.saturating_duration_since(Instant::now())));
-            match epoll::wait(&self.epoll, spare_capacity(&mut events), wait.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => {
-                    error!("health checks have ended, all backends stay as they are: {errno}");
-                    return;
-                }
+            self.note_delay();
+            let next = self.timers.next();
+            let wait = next.map(|at| timespec(at.saturating_duration_since(self.looked)));
+            if let Err(errno) = taken.and_then(|()| self.wait(&mut events, wait.as_ref())) {
+                error!("health checks have ended, all backends stay as they are: {errno}");
+                return;
             }
-            for event in &events {
-                self.ready(event);
+            // Who wakes too late has not looked since then.
+            let now = Instant::now();
+            self.looked = next.map_or(now, |next| next.max(self.looked).min(now));
+            events.iter().for_each(|event| self.ready(event));
+        }
+    }
+
+    fn wait(&self, events: &mut Vec<Event>, wait: Option<&Timespec>) -> rustix::io::Result<()> {
+        events.clear();
+        match epoll::wait(&self.epoll, spare_capacity(events), wait) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Takes what sockets have by now: an answer that is there is not late because this thread was. Each that is ready has its turn, and
+    /// those that are ready again and again do not keep it here.
+    fn take_all(&mut self, events: &mut Vec<Event>) -> rustix::io::Result<()> {
+        let others = 1 + TAPS.len() + self.echoes.len() + self.dying.len();
+        for _ in 0..(self.flights.len() + others).div_ceil(BATCH) {
+            self.wait(events, Some(&AT_ONCE))?;
+            events.iter().for_each(|event| self.ready(event));
+            if events.len() < BATCH {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes for probes under way how long sockets have not been looked at.
+    fn note_delay(&mut self) {
+        let now = Instant::now();
+        let delay = now.duration_since(std::mem::replace(&mut self.looked, now));
+        if delay >= SHORTEST_DELAY {
+            for flight in self.flights.values_mut() {
+                flight.held_up = flight.held_up.max(delay.min(now.duration_since(flight.began)));
             }
         }
     }
@@ -353,6 +400,16 @@ impl Loop {
                     return self.end(flight, Outcome::Unable(why));
                 }
                 let timeout = self.targets.get(&of).map_or(Duration::ZERO, |watched| watched.target.check.timeout);
+                if let Some(Flight { what: Underway::Stream(_) | Underway::Direct(_), held_up, is_prolonged, .. }) =
+                    self.flights.get_mut(&flight)
+                    && !*is_prolonged
+                    && *held_up >= timeout / 4
+                    && !held_up.is_zero()
+                {
+                    *is_prolonged = true;
+                    self.timers.add(Instant::now() + timeout, Due::OutOfTime(flight));
+                    return;
+                }
                 let why = match self.flights.get(&flight).map(|flight| &flight.what) {
                     Some(Underway::Stream(probe)) => probe.late(timeout),
                     Some(Underway::Direct(probe)) => probe.late(timeout),
@@ -411,7 +468,8 @@ impl Loop {
             Ok(what) => {
                 self.open[class(&target.check.probe)] += 1;
                 self.timers.add(began + target.check.timeout, Due::OutOfTime(flight));
-                self.flights.insert(flight, Flight { of: number, began, what });
+                self.flights
+                    .insert(flight, Flight { of: number, began, held_up: Duration::ZERO, is_prolonged: false, what });
                 if let Some(watched) = self.targets.get_mut(&number) {
                     watched.flight = flight;
                 }

@@ -140,6 +140,62 @@ fn an_answer_of_http_is_judged() {
     assert!(reason.contains("no answer of HTTP"), "{reason}");
 }
 
+/// Does something while the thread of the checks is held up.
+type WhileHeldUp = Box<dyn Fn(&mut dyn FnMut()) + Send>;
+
+/// What a probe comes to whose backend says something while the thread is held up, by news of another backend, for longer than the probe may take.
+fn while_held_up(probe: Probe, start: impl FnOnce(WhileHeldUp) -> SocketAddr) -> Outcome {
+    const SHORT: Duration = Duration::from_secs(3);
+    let ((ask, asked), (hold, held), (say, said)) = (mpsc::channel(), mpsc::channel(), mpsc::channel());
+    let of_interest = start(Box::new(move |speak| {
+        let _second = ask.send(());
+        held.recv().unwrap();
+        speak();
+        say.send(()).unwrap();
+    }));
+    // It is down as soon as the other one has been asked.
+    let other = server(move |stream| {
+        let _asked = asked.recv();
+        drop(stream);
+    });
+    let (news, told) = mpsc::channel();
+    let is_first = std::cell::Cell::new(true);
+    let checker = Checker::start(move || {
+        if is_first.replace(false) {
+            hold.send(()).unwrap();
+            said.recv().unwrap();
+            thread::sleep(SHORT);
+        }
+        let _ended = news.send(());
+    })
+    .unwrap();
+    let targets = vec![target(check(probe, SHORT), of_interest), target(check(http(None), TIMEOUT), other)];
+    checker.watch(targets, |_| None);
+    for _ in 0..2 {
+        told.recv_timeout(TIMEOUT).unwrap();
+    }
+    let last = checker.board().records[&key(of_interest)].last.clone();
+    last.unwrap().outcome
+}
+
+#[test]
+fn an_answer_that_is_there_is_not_late_because_this_thread_was() {
+    let stream = |held_up: WhileHeldUp| {
+        server(move |mut stream| {
+            let _ = stream.read(&mut [0; 1024]);
+            held_up(&mut || stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap());
+        })
+    };
+    let datagram = |held_up: WhileHeldUp| {
+        datagrams(move |asked| {
+            held_up(&mut || {});
+            Some(asked.to_vec())
+        })
+    };
+    assert_eq!(while_held_up(http(None), stream), Outcome::Good);
+    assert_eq!(while_held_up(Probe::Udp(expects("ping", "ping")), datagram), Outcome::Good);
+}
+
 #[test]
 fn an_endless_answer_is_cut_off() {
     // How much each connection could be sent before its end.

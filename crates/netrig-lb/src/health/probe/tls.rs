@@ -3,6 +3,7 @@
 //! Sessions are not resumed: a backend that resumes one shows no certificate, and a check has to see what a new client sees.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write as _};
 use std::net::IpAddr;
@@ -12,7 +13,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use der::asn1::{GeneralizedTime, UtcTime};
 use der::{Decode, Reader, SliceReader, Tag, TagNumber};
-use rig_cli::mistakes::read_text_of;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -29,7 +29,7 @@ use super::super::check::TlsRules;
 use super::judge::{HttpAnswer, LONGEST_ANSWER, shown};
 use super::words::Verdict;
 
-/// After which time files of certificates are read again: they are renewed in place.
+/// After which time files of certificates are read again, those that could not be read, too: they are renewed in place.
 const READ_AGAIN: Duration = Duration::from_secs(60);
 /// Of certificates of issuers; those of all public ones have 0.2 MiB.
 const LARGEST_FILE: u64 = 4 << 20;
@@ -40,12 +40,18 @@ const SHOWN: usize = 40;
 /// Plaintext that is read at once.
 const PIECE: usize = 4096;
 
-/// Issuers that are known, as their file was when it was last read.
+/// Issuers that are known.
 #[derive(Debug)]
 struct Issuers {
     verifier: Arc<WebPkiServerVerifier>,
     certificates: Vec<CertificateDer<'static>>,
-    read: Instant,
+}
+
+/// What a file came to when it was last read.
+#[derive(Debug)]
+struct LastRead {
+    at: Instant,
+    issuers: Result<Arc<Issuers>, String>,
 }
 
 /// What the handshakes of all checks share.
@@ -54,7 +60,7 @@ pub struct TlsTrust {
     usual: ClientConfig,
     provider: Arc<CryptoProvider>,
     /// By their file; `None`: the system's.
-    issuers: HashMap<Option<PathBuf>, Arc<Issuers>>,
+    read: HashMap<Option<PathBuf>, LastRead>,
 }
 
 impl TlsTrust {
@@ -68,7 +74,7 @@ impl TlsTrust {
             .map_err(io::Error::other)?;
         let mut usual = builder.dangerous().with_custom_certificate_verifier(anybody).with_no_client_auth();
         usual.resumption = Resumption::disabled();
-        Ok(Self { usual, provider, issuers: HashMap::new() })
+        Ok(Self { usual, provider, read: HashMap::new() })
     }
 
     /// A client for one probe of `name`, or else of the address that is asked.
@@ -88,27 +94,33 @@ impl TlsTrust {
     }
 
     fn issuers(&mut self, ca: Option<&Path>) -> io::Result<Arc<Issuers>> {
+        self.read.retain(|_, last| last.at.elapsed() < READ_AGAIN);
         let key = ca.map(Path::to_owned);
-        self.issuers.retain(|_, issuers| issuers.read.elapsed() < READ_AGAIN);
-        if let Some(known) = self.issuers.get(&key) {
-            return Ok(Arc::clone(known));
-        }
-        let certificates = match ca {
-            Some(file) => of_file(file)?,
-            None => of_system()?,
+        let last = match self.read.entry(key) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let issuers = read_issuers(ca, &self.provider).map_err(|error| error.to_string());
+                new.insert(LastRead { at: Instant::now(), issuers })
+            }
         };
-        let mut roots = RootCertStore::empty();
-        let (good, _) = roots.add_parsable_certificates(certificates.iter().cloned());
-        if good == 0 {
-            let from = ca.map_or_else(|| "the system's store".to_owned(), |file| file.display().to_string());
-            return Err(io::Error::other(format!("no certificate of an issuer can be read from {from}")));
-        }
-        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider));
-        let verifier = builder.build().map_err(io::Error::other)?;
-        let issuers = Arc::new(Issuers { verifier, certificates, read: Instant::now() });
-        self.issuers.insert(key, Arc::clone(&issuers));
-        Ok(issuers)
+        last.issuers.clone().map_err(io::Error::other)
     }
+}
+
+fn read_issuers(ca: Option<&Path>, provider: &Arc<CryptoProvider>) -> io::Result<Arc<Issuers>> {
+    let certificates = match ca {
+        Some(file) => of_file(file)?,
+        None => of_system()?,
+    };
+    let mut roots = RootCertStore::empty();
+    let (good, _) = roots.add_parsable_certificates(certificates.iter().cloned());
+    if good == 0 {
+        let from = ca.map_or_else(|| "the system's store".to_owned(), |file| file.display().to_string());
+        return Err(io::Error::other(format!("no certificate of an issuer can be read from {from}")));
+    }
+    let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
+    let verifier = builder.build().map_err(io::Error::other)?;
+    Ok(Arc::new(Issuers { verifier, certificates }))
 }
 
 fn of_file(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
@@ -118,8 +130,15 @@ fn of_file(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
         // A pipe would keep all checks waiting.
         return Err(failed("it is no file".to_owned()));
     }
-    let text = read_text_of(file, LARGEST_FILE).map_err(|error| failed(error.to_string()))?;
-    CertificateDer::pem_slice_iter(text.as_bytes()).collect::<Result<_, _>>().map_err(|error| failed(error.to_string()))
+    let mut bytes = Vec::new();
+    let opened = std::fs::File::open(file);
+    let read = opened.and_then(|opened| opened.take(LARGEST_FILE + 1).read_to_end(&mut bytes));
+    read.map_err(|error| failed(error.to_string()))?;
+    if bytes.len() as u64 > LARGEST_FILE {
+        return Err(failed(format!("it has more than {} MiB", LARGEST_FILE >> 20)));
+    }
+    // Comments between sections may be in any encoding, and one section that is broken does not speak against the others.
+    Ok(CertificateDer::pem_slice_iter(&bytes).filter_map(Result::ok).collect())
 }
 
 fn of_system() -> io::Result<Vec<CertificateDer<'static>>> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{RootCertStore, ServerConfig, ServerConnection, SupportedProtocolVersion};
 
 use super::super::super::check::TlsRules;
@@ -198,6 +199,63 @@ fn a_file_of_issuers_that_cannot_be_read_takes_nobody_down() {
         let ca = write_pem(directory.path(), "Bad.pem", text);
         assert!(matches!(outcome(verified(None, &ca), at), Outcome::Unable(why) if why.contains("Bad.pem")), "{text}");
     }
+}
+
+#[test]
+fn what_cannot_be_read_of_a_file_of_issuers_is_passed_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let issuer = Issuer::new();
+    let (at, _) = tls_server(config(&issuer.certificate(&["127.0.0.1"], NOW), BOTH), PAGE);
+    let good = issuer.0.pem();
+    // A comment in Latin-1, a section that is not base64, one that is no certificate, a beginning that is none, and one without an end.
+    let text = [
+        b"subject=M\xfcnchen\n-----BEGIN CERTIFICATE-----\n*\xfc*\n-----END CERTIFICATE-----\n".as_slice(),
+        b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n-----BEGIN PEAR----\n",
+        good.as_bytes(),
+        b"-----BEGIN CERTIFICATE-----\nAAAA\n",
+    ];
+    let ca = directory.path().join("mixed.pem");
+    std::fs::write(&ca, text.concat()).unwrap();
+    assert_eq!(outcome(verified(None, &ca), at), Outcome::Good);
+}
+
+#[test]
+fn who_signs_by_another_key_than_the_certificates_is_down() {
+    let directory = tempfile::tempdir().unwrap();
+    let issuer = Issuer::new();
+    let ca = issuer.file(directory.path());
+    let [own, foreign] = [(); 2].map(|()| issuer.certificate(&["127.0.0.1"], NOW));
+    let why = bad("bad signature, of the certificate or of the handshake");
+    for version in BOTH {
+        for (signs, wanted) in [(&own, &Outcome::Good), (&foreign, &why)] {
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let key = PrivateKeyDer::try_from(signs.key.clone()).unwrap();
+            let key = provider.key_provider.load_private_key(key).unwrap();
+            let shown = SingleCertAndKey::from(CertifiedKey::new(own.chain.clone(), key));
+            let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[version]).unwrap();
+            let (at, _) = tls_server(builder.with_no_client_auth().with_cert_resolver(Arc::new(shown)), PAGE);
+            assert_eq!(&outcome(verified(None, &ca), at), wanted, "verified, {version:?}");
+            assert_eq!(&outcome(unverified(), at), wanted, "not verified, {version:?}");
+        }
+    }
+}
+
+#[test]
+fn a_handshake_goes_on_after_this_thread_was_held_up() {
+    let config = Arc::new(config(&Issuer::new().certificate(&["127.0.0.1"], NOW), BOTH));
+    let start = |held_up: WhileHeldUp| {
+        server(move |mut stream| {
+            let mut connection = ServerConnection::new(Arc::clone(&config)).unwrap();
+            connection.read_tls(&mut stream).unwrap();
+            connection.process_new_packets().unwrap();
+            held_up(&mut || assert!(connection.write_tls(&mut stream).unwrap() > 0));
+            let mut tls = rustls::Stream::new(&mut connection, &mut stream);
+            if tls.read(&mut [0; 1024]).is_ok_and(|length| length > 0) {
+                let _ = tls.write_all(PAGE);
+            }
+        })
+    };
+    assert_eq!(while_held_up(unverified(), start), Outcome::Good);
 }
 
 #[test]

@@ -2,7 +2,7 @@ use std::net::SocketAddr;
 
 use proptest::prelude::*;
 use rustls::pki_types::PrivateKeyDer;
-use rustls::{ServerConfig, ServerConnection};
+use rustls::{ServerConfig, ServerConnection, SupportedProtocolVersion};
 
 use super::super::super::check::{HttpRequest, Probe};
 use super::super::StreamJudge;
@@ -17,19 +17,49 @@ fn begin(trust: &mut TlsTrust) -> (Vec<u8>, StreamJudge) {
     StreamJudge::of(&Probe::Https(request, TlsRules::default()), to(), trust).unwrap().unwrap()
 }
 
-fn server_config() -> Arc<ServerConfig> {
+/// What the exchange with a server comes to, whose bytes come in pieces.
+fn exchange(
+    (hello, judge): (Vec<u8>, &mut StreamJudge),
+    server: &mut ServerConnection,
+    piece: usize,
+    mut on_the_way: impl FnMut(&mut Vec<u8>),
+) -> Option<Verdict> {
+    let mut said = hello;
+    (0..4).find_map(|_| {
+        let mut answer = answer(server, &std::mem::take(&mut said));
+        on_the_way(&mut answer);
+        let verdict = answer.chunks(piece).find_map(|piece| judge.take(piece));
+        said = judge.outgoing();
+        verdict
+    })
+}
+
+/// Where bytes of records are that are no headers of theirs (RFC 8446, 5.1).
+fn inside_records(bytes: &[u8]) -> Vec<usize> {
+    let (mut inside, mut at) = (Vec::new(), 0);
+    while let Some(length) = bytes.get(at + 3..at + 5) {
+        let end = at + 5 + usize::from(u16::from_be_bytes([length[0], length[1]]));
+        inside.extend(at + 5..end);
+        at = end;
+    }
+    inside
+}
+
+fn server_config(version: &'static SupportedProtocolVersion) -> Arc<ServerConfig> {
     let made = rcgen::generate_simple_self_signed(["www.example.com".to_owned()]).unwrap();
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13, &TLS12]).unwrap();
+    let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[version]).unwrap();
     Arc::new(builder.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap())
 }
 
-/// Gives the server what was said, and gives what it answers, with the page once it has been asked for.
+/// Gives the server what was said, and gives what it answers, with the page once it has been asked for, or the alert where that is wrong.
 fn answer(server: &mut ServerConnection, mut said: &[u8]) -> Vec<u8> {
     while !said.is_empty() {
         server.read_tls(&mut said).unwrap();
-        server.process_new_packets().unwrap();
+        if server.process_new_packets().is_err() {
+            break;
+        }
     }
     let mut asked = [0; 1024];
     if server.reader().read(&mut asked).is_ok_and(|length| length > 0) {
@@ -100,15 +130,19 @@ proptest! {
     }
 
     #[test]
-    fn a_handshake_with_a_wrong_bit_is_good_for_nobody(at in any::<prop::sample::Index>(), bit in 0_u32..8, piece in 1_usize..700) {
+    fn a_handshake_with_a_wrong_bit_comes_to_no_page(
+        at in any::<prop::sample::Index>(), bit in 0_u32..8, piece in 1_usize..700, is_new in any::<bool>(),
+    ) {
         let (hello, mut judge) = begin(&mut TlsTrust::new().unwrap());
-        let mut server = ServerConnection::new(server_config()).unwrap();
-        let mut flight = answer(&mut server, &hello);
-        let n = at.index(flight.len());
-        flight[n] ^= 1 << bit;
-        let verdict = flight.chunks(piece).find_map(|piece| judge.take(piece));
-        let _ = judge.outgoing();
-        prop_assert!(verdict != Some(Ok(())) && judge.end().is_err());
+        let mut server = ServerConnection::new(server_config(if is_new { &TLS13 } else { &TLS12 })).unwrap();
+        let mut is_first = true;
+        let verdict = exchange((hello, &mut judge), &mut server, piece, |flight| {
+            if std::mem::take(&mut is_first) {
+                let inside = inside_records(flight);
+                flight[*at.get(&inside)] ^= 1 << bit;
+            }
+        });
+        prop_assert!(!is_first && verdict != Some(Ok(())), "{verdict:?}");
     }
 
     #[test]
@@ -122,17 +156,24 @@ proptest! {
     }
 
     #[test]
-    fn pieces_of_any_length_come_to_the_same(piece in 1_usize..2000) {
+    fn pieces_of_any_length_come_to_the_same(piece in 1_usize..2000, is_new in any::<bool>()) {
         let (hello, mut judge) = begin(&mut TlsTrust::new().unwrap());
-        let mut server = ServerConnection::new(server_config()).unwrap();
-        let mut said = hello;
-        let verdict = (0..4).find_map(|_| {
-            let answer = answer(&mut server, &std::mem::take(&mut said));
-            let verdict = answer.chunks(piece).find_map(|piece| judge.take(piece));
-            said = judge.outgoing();
-            verdict
-        });
+        let mut server = ServerConnection::new(server_config(if is_new { &TLS13 } else { &TLS12 })).unwrap();
+        let verdict = exchange((hello, &mut judge), &mut server, piece, |_| {});
         prop_assert_eq!(verdict, Some(Ok(())));
         prop_assert!(judge.certificate_end().is_some());
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_not_read_for_each_probe() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("issuers.pem");
+    let mut trust = TlsTrust::new().unwrap();
+    let why = trust.issuers(Some(&file)).unwrap_err().to_string();
+    let made = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap();
+    std::fs::write(&file, made.cert.pem()).unwrap();
+    assert_eq!(trust.issuers(Some(&file)).unwrap_err().to_string(), why);
+    trust.read.clear();
+    assert!(trust.issuers(Some(&file)).is_ok());
 }
