@@ -101,6 +101,10 @@ pub enum ConfigError {
     DuplicateLocal { service: SocketAddr, address: IpAddr },
     #[error("service {service}: {address} is a service's address, and no local one")]
     LocalIsService { service: SocketAddr, address: IpAddr },
+    #[error(
+        "service {service}: {address} is {whose}, and one of {prefix}, which its tunnels' sources are of: who has an address drops what comes from it"
+    )]
+    SourceInUse { service: SocketAddr, prefix: ipnet::IpNet, address: IpAddr, whose: &'static str },
     #[error("service {service}: backend {backend}: weight {weight} is more than {max}")]
     Weight { service: SocketAddr, backend: SocketAddr, weight: u32, max: u32 },
     #[error("service {service}: {count} backends are more than {max}")]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
+use ipnet::IpNet;
 use rig_sys::xdp;
 
 use crate::settings::Rules;
@@ -48,6 +49,9 @@ pub(super) fn advice<'a>(rules: &Rules, devices: impl Iterator<Item = (&'a str, 
             ));
         }
     }
+    let sources =
+        rules.services.iter().filter(|service| service.is_tunnel()).filter_map(|service| service.tunnel_source);
+    said.extend(sent_on(sources.collect(), |address| has_route(address) && !is_own(address)));
     for (name, _) in devices.filter(|(_, driver)| *driver == "veth") {
         said.push(match xdp::offload_takes_redirected() {
             true => format!(
@@ -60,6 +64,24 @@ pub(super) fn advice<'a>(rules: &Rules, devices: impl Iterator<Item = (&'a str, 
         });
     }
     said
+}
+
+/// Addresses of tunnels' sources are nobody's, and of what comes to them the balancer takes ICMP errors about tunnels alone: a line for each
+/// prefix of which the kernel would send on the others, to the router that sent them here if it is its default one.
+fn sent_on(sources: BTreeSet<IpNet>, goes_on: impl Fn(IpAddr) -> bool) -> Vec<String> {
+    // The first one is the balancer's.
+    let second = |prefix: &IpNet| match prefix.network() {
+        IpAddr::V4(first) => IpAddr::from(Ipv4Addr::from_bits(first.to_bits() | 1)),
+        IpAddr::V6(first) => IpAddr::from(Ipv6Addr::from_bits(first.to_bits() | 1)),
+    };
+    let line = |prefix: IpNet| {
+        let command = if prefix.network().is_ipv4() { "ip route" } else { "ip -6 route" };
+        format!(
+            "what comes to tunnel_source {prefix} and is nothing for the balancer is sent on by this machine's routes, in circles if routers send the \
+             prefix here: {command} add blackhole {prefix}"
+        )
+    };
+    sources.into_iter().filter(|prefix| goes_on(second(prefix))).map(line).collect()
 }
 
 fn is_off(sysctl: &str) -> bool {
@@ -89,5 +111,25 @@ fn list(addresses: &[IpAddr]) -> String {
     match addresses.len() {
         count if count > SHOWN => format!("{} and {} more", shown.join(", "), count - SHOWN),
         _ => shown.join(", "),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_of_tunnels_that_would_be_sent_on_are_told() {
+        let prefixes = || ["172.16.0.0/16", "10.0.0.0/31", "100::/64"].map(|prefix| prefix.parse().unwrap());
+        let asked = std::cell::RefCell::new(Vec::new());
+        let said = sent_on(prefixes().into(), |address| {
+            asked.borrow_mut().push(address.to_string());
+            address.to_string() != "10.0.0.1"
+        });
+        assert_eq!(*asked.borrow(), ["10.0.0.1", "172.16.0.1", "100::1"]);
+        assert_eq!(said.len(), 2, "{said:?}");
+        assert!(said[0].ends_with(": ip route add blackhole 172.16.0.0/16"), "{said:?}");
+        assert!(said[1].ends_with(": ip -6 route add blackhole 100::/64"), "{said:?}");
     }
 }

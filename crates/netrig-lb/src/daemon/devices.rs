@@ -367,6 +367,12 @@ impl Devices {
         self.attached().find(generic).map(|(device, _)| &*device.name)
     }
 
+    /// A device on which it may run so, now or when the device comes again.
+    pub(super) fn may_be_generic(&self) -> Option<&str> {
+        let mut all = self.on.iter().map(|on| &on.device);
+        self.generic().or_else(|| all.find(|device| self.generic || device.generic).map(|device| &*device.name))
+    }
+
     /// Whether the program is on all of them.
     pub(super) fn are_attached(&self) -> bool {
         self.on.iter().all(|on| on.attached.is_some())

@@ -525,7 +525,7 @@ impl Engine {
     /// All or nothing. Says which services are not in force, and which are from now on.
     pub(super) fn put_in_force(&mut self, rules: Rules) -> anyhow::Result<Vec<String>> {
         rules.config(self.balancer.sizes().connections).validate()?;
-        refuse_generic(&rules, self.devices.generic())?;
+        refuse_generic(&rules, self.devices.generic(), self.devices.may_be_generic())?;
         if let Some(sync) = &self.start.sync {
             passes_in_time(sync, &rules).map_err(anyhow::Error::msg)?;
         }

@@ -247,7 +247,7 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Wa
     }
     devices.spread(&mut balancer).or_exit(Exit::Lacking)?;
     devices.set(&mut balancer, &start.devices).or_exit(Exit::Lacking)?;
-    refuse_generic(&rules, devices.generic()).or_exit(Exit::BadInput)?;
+    refuse_generic(&rules, devices.generic(), devices.may_be_generic()).or_exit(Exit::BadInput)?;
     let share = |sync| Sync::start(balancer.handle(), sync, read_key(&sync.key)?, resumed.is_some());
     let sync = start.sync.as_ref().map(share).transpose();
     let sync = sync.or_exit(Exit::Lacking)?;
@@ -370,6 +370,10 @@ pub(super) fn services(rules: &super::settings::Rules) -> String {
             0 => Ok(()),
             locals => write!(text, ", {}", counted(locals, "local address", "local addresses")),
         };
+        let _ = match service.tunnel_source {
+            None => Ok(()),
+            Some(prefix) => write!(text, ", outer packets from {prefix}"),
+        };
         if let Some(check) = &service.check {
             let (probe, interval) = (check.probe.name(), rig_stats::units::Span(check.interval));
             let _ = write!(text, ", checked by {probe} every {interval}");
@@ -388,6 +392,17 @@ pub(super) fn services(rules: &super::settings::Rules) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_is_told_with_its_source_of_outer_packets() {
+        use crate::settings::{Completeness, Settings};
+        let text = "[[service]]\nlisten = '192.0.2.1:80'\nbackend = ['10.0.0.1']\nforward = 'tunnel'\ntunnel_source = '172.16.0.0/16'";
+        let told = Settings::parse("lb.toml", text, Completeness::Optional).map(|settings| services(&settings.rules));
+        assert_eq!(
+            told.ok().as_deref(),
+            Some("  service tcp 192.0.2.1:80: wlc, tunnel, 1 backend, outer packets from 172.16.0.0/16\n")
+        );
+    }
 
     #[test]
     fn memory_is_told_in_words() {

@@ -25,8 +25,9 @@ pub(super) struct SynProxies {
 }
 
 /// The numbers that generic XDP leaves behind TCP's partial checksums are no sums of what the proxy writes, and the kernel knows where it
-/// has to write them from before a header has grown.
-pub(super) fn refuse_generic(rules: &Rules, device: Option<&str>) -> anyhow::Result<()> {
+/// has to write them from before a header has grown. Behind a sum over an outer packet it would change what has been summed: that is not
+/// to come with a device that `may_be` in generic mode either, as nothing would tell of it but backends' counters.
+pub(super) fn refuse_generic(rules: &Rules, device: Option<&str>, may_be: Option<&str>) -> anyhow::Result<()> {
     let proxied = rules.services.iter().find(|service| service.syn_proxy() != SynProxy::Off);
     match (proxied, device) {
         (Some(service), Some(device)) => Err(anyhow!(
@@ -42,6 +43,18 @@ pub(super) fn refuse_generic(rules: &Rules, device: Option<&str>) -> anyhow::Res
             ServiceText(service.key),
             client_address_name(service.client_address)
         )),
+        _ => Ok(()),
+    }?;
+    match (rules.services.iter().find(|service| service.sums_tunnels()), may_be) {
+        (Some(service), Some(may_be)) => {
+            let has = if device.is_some() { "has" } else { "may have" };
+            Err(anyhow!(
+                "{} has a tunnel with checksum = true, which cannot be over unfinished checksums of generic XDP, as {} {has} it: a driver with XDP \
+                 that generic mode is not allowed for, or checksum = false",
+                ServiceText(service.key),
+                device.unwrap_or(may_be)
+            ))
+        }
         _ => Ok(()),
     }
 }
@@ -128,17 +141,42 @@ mod tests {
             );
             Settings::parse("lb.toml", &text, Completeness::Optional).unwrap().rules
         };
-        assert!(refuse_generic(&rules("off"), Some("eth0")).is_ok());
+        assert!(refuse_generic(&rules("off"), Some("eth0"), Some("eth0")).is_ok());
         for mode in ["auto", "always"] {
-            assert!(refuse_generic(&rules(mode), None).is_ok());
-            let error = refuse_generic(&rules(mode), Some("eth0")).unwrap_err().to_string();
+            assert!(refuse_generic(&rules(mode), None, Some("eth0")).is_ok());
+            let error = refuse_generic(&rules(mode), Some("eth0"), Some("eth0")).unwrap_err().to_string();
             assert!(error.contains("192.0.2.1:80") && error.contains("eth0"), "{error}");
         }
         let text = "[[service]]\nlisten = '192.0.2.1:80'\nlocal = '198.51.100.1'\nclient_address = 'toa'";
         let told = Settings::parse("lb.toml", text, Completeness::Optional).unwrap().rules;
-        assert!(refuse_generic(&told, None).is_ok());
-        let error = refuse_generic(&told, Some("eth0")).unwrap_err().to_string();
+        assert!(refuse_generic(&told, None, Some("eth0")).is_ok());
+        let error = refuse_generic(&told, Some("eth0"), Some("eth0")).unwrap_err().to_string();
         assert!(error.contains("client_address = \"toa\"") && error.contains("eth0"), "{error}");
+    }
+
+    #[test]
+    fn sums_over_outer_packets_are_refused_where_generic_xdp_is_allowed() {
+        let rules = |tunnel: &str| {
+            let text = format!(
+                "[[service]]\nlisten = '192.0.2.1:80'\nbackend = ['10.0.0.1', {{ address = '10.0.0.2', tunnel = {tunnel} }}]\nforward = \
+                 'tunnel'\nlocal = '198.51.100.1'"
+            );
+            Settings::parse("lb.toml", &text, Completeness::Optional).unwrap().rules
+        };
+        let sums = rules("{ type = 'gue', checksum = true }");
+        assert!(refuse_generic(&sums, None, None).is_ok());
+        for device in [None, Some("eth1")] {
+            for other in ["'gue'", "'gre'", "'ipip'"] {
+                assert!(refuse_generic(&rules(other), device, Some("eth1")).is_ok(), "{other}");
+            }
+            let error = refuse_generic(&sums, device, Some("eth1")).unwrap_err().to_string();
+            let has = if device.is_some() { "eth1 has it" } else { "eth1 may have it" };
+            assert!(error.contains("192.0.2.1:80") && error.contains(has), "{error}");
+        }
+        // One that is no tunnel any more has none.
+        let mut translated = sums;
+        translated.services[0].forward = Some(crate::message::ForwardingMethod::Nat);
+        assert!(refuse_generic(&translated, Some("eth1"), Some("eth1")).is_ok());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::counts::Snapshot;
 use super::engine::Engine;
 use super::status;
 use crate::message::{PacketOut, Trace, TraceRequest as Asked};
-use crate::settings::{ServiceText, scheduler_name};
+use crate::settings::{Rules, Service, ServiceText, scheduler_name};
 
 impl Engine {
     /// Runs the program on the packet, as if it came in by the device, or by the first that is there.
@@ -50,7 +50,7 @@ impl Engine {
         let mut steps = steps(&traced);
         steps.extend(self.limit_of(&traced, flow.source.ip()));
         if traced.kind == Kind::Flow && traced.connection.is_none() && traced.new_connection.is_none() {
-            steps.push(self.whose(flow.destination));
+            steps.push(whose(&self.rules, flow.destination));
         }
         Ok(Trace {
             device: name.to_owned(),
@@ -102,39 +102,41 @@ impl Engine {
             _ => None,
         }
     }
+}
 
-    /// What the balancer has at an address that has no service at this port.
-    fn whose(&self, destination: SocketAddr) -> String {
-        let here: Vec<String> = self
-            .rules
-            .services
-            .iter()
-            .filter(|service| service.key.address.ip() == destination.ip())
-            .map(|service| {
-                let lacks =
-                    service.lacks().map(|lacks| format!(" (not in force: it lacks {lacks})")).unwrap_or_default();
-                format!("{}{lacks}", ServiceText(service.key))
-            })
-            .collect();
-        if let [.., _] = here.as_slice() {
-            let more = here.len().saturating_sub(NAMED);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            return format!(
-                "for no service; at its address there are {}{more}",
-                here[..here.len().min(NAMED)].join(", ")
-            );
-        }
-        let local = self.rules.services.iter().find(|service| service.local.contains(&destination.ip()));
-        local.map_or_else(
-            || format!("no service has the address {}", destination.ip()),
-            |service| {
-                format!(
-                    "for a local address of service {}, whose connections alone are let through",
-                    ServiceText(service.key)
-                )
-            },
-        )
+/// What the balancer has at an address that has no service at this port.
+fn whose(rules: &Rules, destination: SocketAddr) -> String {
+    let here: Vec<String> = rules
+        .services
+        .iter()
+        .filter(|service| service.key.address.ip() == destination.ip())
+        .map(|service| {
+            let lacks = service.lacks().map(|lacks| format!(" (not in force: it lacks {lacks})")).unwrap_or_default();
+            format!("{}{lacks}", ServiceText(service.key))
+        })
+        .collect();
+    if let [.., _] = here.as_slice() {
+        let more = here.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        return format!("for no service; at its address there are {}{more}", here[..here.len().min(NAMED)].join(", "));
     }
+    let local = rules.services.iter().find(|service| service.local.contains(&destination.ip()));
+    if let Some(service) = local {
+        let service = ServiceText(service.key);
+        return format!("for a local address of service {service}, whose connections alone are let through");
+    }
+    let source = |service: &&Service| {
+        service.is_tunnel() && service.tunnel_source.is_some_and(|prefix| prefix.contains(&destination.ip()))
+    };
+    rules.services.iter().find(source).map_or_else(
+        || format!("no service has the address {}", destination.ip()),
+        |service| {
+            format!(
+                "for the tunnel_source of service {}, of which the balancer takes ICMP errors about outer packets alone",
+                ServiceText(service.key)
+            )
+        },
+    )
 }
 
 /// So many services are named at most.
@@ -251,6 +253,23 @@ mod tests {
     use rig_datapath::balancer::{Connection, NewConnection, Protocol, Scheduler, State, TracedConnection};
 
     use super::*;
+    use crate::settings::{Completeness, Settings};
+
+    #[test]
+    fn an_address_is_told_with_who_has_it() {
+        let text = "[[service]]\nlisten = '192.0.2.1:80'\nbackend = ['10.0.0.1']\nforward = 'tunnel'\ntunnel_source = '172.16.0.0/16'\n\
+                    [[service]]\nlisten = '192.0.2.2:80'\nbackend = ['10.0.0.1:80']\nlocal = '198.51.100.1'";
+        let Ok(settings) = Settings::parse("lb.toml", text, Completeness::Optional) else { panic!("not read") };
+        let said =
+            |address: &str| whose(&settings.rules, SocketAddr::new(address.parse().unwrap_or([0; 4].into()), 81));
+        let service = "for no service; at its address there are tcp 192.0.2.1:80";
+        assert_eq!(said("192.0.2.1"), service);
+        assert!(said("198.51.100.1").starts_with("for a local address of service tcp 192.0.2.2:80"));
+        for address in ["172.16.0.0", "172.16.255.255"] {
+            assert!(said(address).starts_with("for the tunnel_source of service tcp 192.0.2.1:80"), "{address}");
+        }
+        assert_eq!(said("172.17.0.0"), "no service has the address 172.17.0.0");
+    }
 
     /// A SYN from the port of a connection that is over.
     fn port_used_again(stays: bool) -> Traced {

@@ -215,13 +215,17 @@ fn method(
             return match tunnel_of(words) {
                 Ok(tunnel) => Some((ForwardingMethod::Tunnel, tunnel)),
                 Err(why) => {
-                    imported.note(&line.place, format_args!("{}: {why}", line.words.join(" ")));
+                    imported.note(
+                        &line.place,
+                        format_args!("{}: its virtual server is left out: {why}", line.words.join(" ")),
+                    );
                     None
                 }
             };
         }
         other => {
-            imported.note(&line.place, format_args!("{}: there is no such way to forward", other.unwrap_or("nothing")));
+            let what = "its virtual server is left out: there is no such way to forward";
+            imported.note(&line.place, format_args!("{}: {what}", other.unwrap_or("nothing")));
             None
         }
     };
@@ -241,6 +245,9 @@ fn tunnel_of(words: &[String]) -> Result<Tunnel, String> {
             "remcsum" => return Err("there is no remote checksum offload; write nocsum, or csum".to_owned()),
             other => return Err(format!("there is no '{other}' of a tunnel")),
         }
+    }
+    if name == "gue" && port.is_none() {
+        return Err("gue without a port, which keepalived refuses, too".to_owned());
     }
     tunnel(name, port, checksum).map_err(|misfit| misfit.to_string())
 }
@@ -434,7 +441,9 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
                     backend.tunnel = tunnel;
                 }
                 (Some(ForwardingMethod::Tunnel), Err(why)) if value.eq_ignore_ascii_case("TUN") => {
-                    imported.note(&line.place, format_args!("{}: {why}", line.words.join(" ")));
+                    let what = "its real server is left out";
+                    imported.note(&line.place, format_args!("{}: {what}: {why}", line.words.join(" ")));
+                    return;
                 }
                 _ => imported.note(&line.place, "lvs_method of a real server: a service forwards in one way"),
             },

@@ -221,8 +221,33 @@ virtual_server 192.0.2.1 80 {
 ";
     let read = |text: &str| keepalived(text, &local, &mut Files::none()).unwrap();
     assert_eq!((tunnels(&read(text)), read(text).notes.len()), (vec![gue(6080), Tunnel::Gre], 0));
-    let refused = read(&text.replace("nocsum", "remcsum"));
-    assert!(refused.rules.services.is_empty() && refused.notes[0].contains("remote checksum"), "{:?}", refused.notes);
+    // What cannot be is left out, as of lines, and nothing else takes its place.
+    for (cannot, why) in [
+        ("gue port 6080 remcsum", "no remote checksum offload"),
+        ("gue port 65536", "a port is 1 to 65535"),
+        ("gue port 0", "gue to port 0"),
+        ("gue nocsum", "gue without a port"),
+        ("gre csum", "gre has no checksum"),
+        ("vxlan", "no tunnel 'vxlan'"),
+        ("gue port 6080 fast", "no 'fast'"),
+    ] {
+        let says = |read: &Imported, left_out: &str| {
+            let note = &read.notes[0];
+            assert!(
+                note.contains(left_out) && note.contains(why) && read.notes.len() == 1,
+                "{cannot}: {:?}",
+                read.notes
+            );
+        };
+        let server = read(&text.replace("type gre", &format!("type {cannot}")));
+        says(&server, "its real server is left out: ");
+        assert_eq!(tunnels(&server), [gue(6080)], "{cannot}");
+        let service = read(&text.replace("gue port 6080 nocsum", cannot));
+        says(&service, "its virtual server is left out: ");
+        assert!(service.rules.services.is_empty(), "{cannot}");
+    }
+    let unknown = read(&text.replace("TUN type gue port 6080 nocsum", "TUNNEL"));
+    assert!(unknown.notes[0].contains("its virtual server is left out: "), "{:?}", unknown.notes);
 }
 
 #[test]

@@ -314,7 +314,7 @@ pub(super) fn wanted_destination(
 
 fn wanted_tunnel(said: Attributes<'_>, address: SocketAddr) -> Result<Tunnel, Errno> {
     let name = match said.u8(DEST_TUN_TYPE) {
-        None | Some(0) => return Ok(Tunnel::Ipip),
+        None | Some(0) => "ipip",
         Some(TUNNEL_GUE) => "gue",
         Some(TUNNEL_GRE) => "gre",
         Some(other) => {
@@ -324,6 +324,10 @@ fn wanted_tunnel(said: Attributes<'_>, address: SocketAddr) -> Result<Tunnel, Er
     let flags = said.u16(DEST_TUN_FLAGS).unwrap_or(0);
     if flags & TUNNEL_REMOTE_SUM != 0 {
         let why = format!("destination {address}: remote checksum offload (--tun-remcsum) is not there");
+        return Err(because(EINVAL, why));
+    }
+    if flags & !TUNNEL_SUM != 0 {
+        let why = format!("destination {address}: flags {flags:#x} of its tunnel are not all known");
         return Err(because(EINVAL, why));
     }
     // IPVS, too, wants one to be said.

@@ -271,8 +271,11 @@ fn tunnels_are_taken_and_told_as_the_kernel_has_them() {
     assert_eq!(errno(&answers, command::NEW_SERVICE, std::slice::from_ref(&service)), 0);
     let packed =
         |last, tunnel, tunnel_port, tunnel_flags| Dest { last, method: 2, tunnel, tunnel_port, tunnel_flags, ..DEST };
-    // Without a port, with remote checksum offload, GRE with a checksum, and what is not there.
-    for refused in [packed(1, 1, 0, 0), packed(1, 1, 6080, 2), packed(1, 2, 0, 1), packed(1, 3, 0, 0)] {
+    // Without a port, with remote checksum offload, GRE and IP in IP with a checksum, and what is not there.
+    let no_port = packed(1, 1, 0, 0);
+    let sums = [packed(1, 1, 6080, 2), packed(1, 2, 0, 1), packed(1, 0, 0, 1)];
+    let unknown = [packed(1, 3, 0, 0), packed(1, 1, 6080, 4), packed(1, 1, 6080, 0x8001), packed(1, 0, 0, 4)];
+    for refused in [no_port].into_iter().chain(sums).chain(unknown) {
         assert_eq!(errno(&answers, command::NEW_DEST, &[service.clone(), refused.bytes()]), EINVAL);
     }
     let taken = [packed(1, 0, 0, 0), packed(2, 1, 6080, 1), packed(3, 2, 0, 0)];

@@ -704,6 +704,7 @@ impl Reader<'_> {
             | E::NoLocalAddress { service, .. }
             | E::DuplicateLocal { service, .. }
             | E::LocalIsService { service, .. }
+            | E::SourceInUse { service, .. }
             | E::Backends { service, .. }
             | E::SynProxy { service }
             | E::ClientAddress { service }

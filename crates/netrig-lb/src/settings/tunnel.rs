@@ -86,6 +86,12 @@ impl Service {
         self.forward == Some(ForwardingMethod::Tunnel)
     }
 
+    /// Whether some outer packets have a checksum over all of them.
+    pub fn sums_tunnels(&self) -> bool {
+        let sums = |backend: &Backend| matches!(backend.tunnel, Tunnel::Gue { checksum: true, .. });
+        self.is_tunnel() && self.backends.iter().any(sums)
+    }
+
     /// Where outer packets are from.
     pub fn tunnel_locals(&self) -> Vec<IpAddr> {
         self.tunnel_source.map_or_else(|| self.local.clone(), |prefix| vec![prefix.network()])
@@ -154,5 +160,21 @@ mod tests {
         for bad in ["172.16.0.0", "172.16.0.1/16", "10.0.0.0/32", "0.0.0.0/0", "100::/128"] {
             assert!(tunnel_source(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_file_whose_sources_are_somebodys_is_refused_by_name() {
+        use crate::settings::{Completeness, Settings};
+        let text = |backend: &str| {
+            format!(
+                "[[service]]\nlisten = '192.0.2.1:80'\nforward = 'tunnel'\ntunnel_source = '172.16.0.0/16'\nbackend = ['10.0.0.1']\n\
+                 [[service]]\nlisten = '192.0.2.2:80'\nforward = 'nat'\nbackend = ['{backend}:80']"
+            )
+        };
+        let read = |backend| Settings::parse("lb.toml", &text(backend), Completeness::Optional);
+        assert!(read("172.17.0.1").is_ok());
+        let error = read("172.16.0.1").unwrap_err().to_string();
+        let expected = "lb.toml:2: service 192.0.2.1:80: 172.16.0.1 is a backend's address, and one of 172.16.0.0/16";
+        assert!(error.contains(expected), "{error}");
     }
 }

@@ -558,7 +558,7 @@ impl Config {
                 return Err(ConfigError::LocalIsService { service: *service, address: service.ip() });
             }
         }
-        Ok(())
+        encapsulation::source_in_use(self).map_or(Ok(()), Err)
     }
 }
 
