@@ -34,6 +34,8 @@ pub enum Lack {
     Kernel,
     /// The kernel's own balancer.
     Ipvs,
+    /// Bonded interfaces.
+    Bonds,
     /// A veth whose queue stops when its ring is full (Linux 6.16).
     StoppedQueues,
     /// /sys/devices/system/node.

@@ -181,9 +181,9 @@ struct Flight {
     /// The number of whom it probes.
     of: u64,
     began: Instant,
-    /// The longest time in which this thread did not look at sockets meanwhile.
+    /// For how long this thread did not look at sockets meanwhile.
     held_up: Duration,
-    /// Whether it has been given its time again for that.
+    /// Whether it has been given that time in addition.
     is_prolonged: bool,
     what: Underway,
 }
@@ -212,7 +212,7 @@ const RESOLVE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_
 
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Of the times in which sockets are not looked at, those that are noted. A probe that goes to and fro, and had to wait for this thread for
-/// a quarter of its time or longer, is given its time once more: what it needs of other turns it could not have by then.
+/// a quarter of its time or longer, is given that time in addition, once.
 const SHORTEST_DELAY: Duration = Duration::from_millis(10);
 
 /// The two kinds of things that are bounded, each by a number of its own.
@@ -311,7 +311,7 @@ impl Loop {
         let delay = now.duration_since(std::mem::replace(&mut self.looked, now));
         if delay >= SHORTEST_DELAY {
             for flight in self.flights.values_mut() {
-                flight.held_up = flight.held_up.max(delay.min(now.duration_since(flight.began)));
+                flight.held_up += delay.min(now.duration_since(flight.began));
             }
         }
     }
@@ -407,7 +407,7 @@ impl Loop {
                     && !held_up.is_zero()
                 {
                     *is_prolonged = true;
-                    self.timers.add(Instant::now() + timeout, Due::OutOfTime(flight));
+                    self.timers.add(Instant::now() + (*held_up).min(timeout), Due::OutOfTime(flight));
                     return;
                 }
                 let why = match self.flights.get(&flight).map(|flight| &flight.what) {

@@ -198,14 +198,15 @@ fn a_flood_stops_at_a_syn_proxy_and_connections_do_not() {
 fn servers_behind_a_wire_that_is_cut_answer_no_more() {
     as_root(|| {
         let Some(mut rig) = world::rig() else { return };
+        // Checks that come before the servers fail, and the next ones have time.
         for (path, check) in [
-            ("balancer", "{ kind = \"tcp\", interval = \"200ms\", timeout = \"100ms\", fall = 100 }"),
-            ("haproxy", "{ interval = \"200ms\", timeout = \"100ms\", fall = 100 }"),
+            ("balancer", "{ kind = \"tcp\", interval = \"100ms\", timeout = \"100ms\", fall = 100 }"),
+            ("haproxy", "{ interval = \"100ms\", timeout = \"100ms\", fall = 100 }"),
         ] {
             let more = format!(
                 "[[scenario.datapath]]\nname = \"{path}\"\ncheck = {check}\n\
                  [[scenario.datapath]]\nname = \"outage\"\nnodes = [\"server\"]\n\
-                 [[scenario.phase]]\nname = \"before\"\ntime = \"100ms\"\n\
+                 [[scenario.phase]]\nname = \"before\"\ntime = \"400ms\"\n\
                  [[scenario.phase]]\nname = \"cut\"\n\
                  command = [{{ datapath = \"outage\", name = \"cut\", arguments = {{ wire = 2 }} }}]\n"
             );

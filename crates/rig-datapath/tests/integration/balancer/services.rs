@@ -123,7 +123,7 @@ fn everything() -> Vec<Service> {
             Scheduler::SourceHash,
             service("10.0.0.203:83", tunnel(&["10.0.0.100", "10.0.0.101"]), &[same[0], packed(same[1], GRE, 0)]),
         ),
-        udp_service("[fd00::204]:83", tunnel(&["fd00::100"]), &[packed(backend("[fd00::12]:83", 1), GUE, 8)]),
+        udp_service("[fd00::204]:83", tunnel(&["fd00::300"]), &[packed(backend("[fd00::12]:83", 1), GUE, 8)]),
         persistent(60, 124, udp_service("[fd00::205]:53", ForwardingMethod::Nat, &v6)),
         // More backends than are all looked at, of which some are soon at their limits.
         toa(with(Scheduler::NeverQueue, service("10.0.0.207:80", full_nat(&["10.0.0.103"]), &many))),

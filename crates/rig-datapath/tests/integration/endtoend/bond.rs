@@ -43,7 +43,7 @@ fn bonded(mode: &str) -> Option<Wires> {
         let kind = format!("link add bond0 type bond miimon 50 mode {mode}");
         let made = run(ns, "ip", &kind.split_whitespace().collect::<Vec<_>>());
         if !made.status.success() {
-            skip(Lack::Kernel, format_args!("no bonds: {}", String::from_utf8_lossy(&made.stderr).trim()));
+            skip(Lack::Bonds, format_args!("no bonds: {}", String::from_utf8_lossy(&made.stderr).trim()));
             return None;
         }
         for number in 0..2 {
@@ -102,7 +102,7 @@ fn balances_over_a_bond(mode: &str, by_flow: bool) {
         match balancer.attach(link.index(name).unwrap(), GenericXdp::Refused) {
             Ok(attachment) => attachments.push(attachment),
             Err(Error::Attach { source, .. }) if source.kind() == libbpf_rs::ErrorKind::Unsupported => {
-                return skip(Lack::Kernel, "bonds take no XDP programs, which they do since Linux 5.15");
+                return skip(Lack::Bonds, "bonds take no XDP programs, which they do since Linux 5.15");
             }
             Err(error) => panic!("{name}: {error}: {:?}", std::error::Error::source(&error)),
         }
