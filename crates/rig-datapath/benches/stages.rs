@@ -15,10 +15,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
 use rig_datapath::balancer::stages::{self, Flows, ProcessingStage};
-use rig_datapath::balancer::{
-    AccessLists, Backend, ClientAddress, Clock, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol,
-    Scheduler, Service, Sizes, SynProxy, Timeouts,
-};
+use rig_datapath::balancer::{Backend, Clock, Config, ForwardingMethod, Protocol, Scheduler, Service, Sizes};
 use rig_datapath::test_run::Verdict;
 use rig_sys::netlink::Netlink;
 use rig_wire::tcp::flags::{ACK, SYN};
@@ -74,22 +71,13 @@ fn main() {
         [10_u8, 11, 12, 13].into_iter().flat_map(of).map(|address| Backend::new(address, 1)).collect()
     };
     let service = |address: &str, scheduler, backends| Service {
-        protocol: Protocol::Tcp,
-        address: address.parse().unwrap(),
         scheduler,
-        forward: ForwardingMethod::FullNat { local: (100..132).map(|host| IpAddr::from([10, 0, 0, host])).collect() },
-        backends,
-        limit: None,
-        timeouts: Timeouts::default(),
-        expire: ExpiryPolicy::Never,
-        sloppy_tcp: false,
-        reuse: PortReuse::Reschedule,
-        syn_proxy: SynProxy::Off,
-        client_address: ClientAddress::Off,
-        access: AccessLists::default(),
-        limits: Limits::default(),
-        persistence: None,
-        one_packet: false,
+        ..Service::new(
+            Protocol::Tcp,
+            address.parse().unwrap(),
+            ForwardingMethod::FullNat { local: (100..132).map(|host| IpAddr::from([10, 0, 0, host])).collect() },
+            backends,
+        )
     };
     let services = vec![
         service("10.0.0.200:80", Scheduler::RoundRobin, backends(4)),

@@ -2,14 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
-use std::num::NonZeroU32;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use rig_datapath::balancer::{
-    AccessLists, Backend, Balancer, ClientAddress, Clock, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse,
-    Protocol, Scheduler, Service, Sizes, State, SynProxy, Timeouts,
-};
+use rig_datapath::balancer::{Backend, Balancer, Clock, Config, ForwardingMethod, Protocol, Service, Sizes, State};
 use rig_skip::{Lack, skip};
 use rig_sys::netns::{self, NetNs};
 
@@ -32,24 +28,12 @@ fn until(what: &str, mut is: impl FnMut() -> bool) {
 
 fn config(backends: u8) -> Config {
     let backend = |host| Backend::new(SocketAddr::from(([10, 0, 0, host], 80)), 1);
-    let service = Service {
-        protocol: Protocol::Tcp,
-        address: SocketAddr::from((SERVICE, 80)),
-        scheduler: Scheduler::RoundRobin,
-        forward: ForwardingMethod::FullNat { local: vec![[10, 0, 1, 1].into(), [10, 0, 1, 2].into()] },
-        backends: (1..=backends).map(backend).collect(),
-        limit: None::<NonZeroU32>,
-        timeouts: Timeouts::default(),
-        expire: ExpiryPolicy::Never,
-        sloppy_tcp: false,
-        reuse: PortReuse::Reschedule,
-        syn_proxy: SynProxy::Off,
-        client_address: ClientAddress::Off,
-        access: AccessLists::default(),
-        limits: Limits::default(),
-        persistence: None,
-        one_packet: false,
-    };
+    let service = Service::new(
+        Protocol::Tcp,
+        SocketAddr::from((SERVICE, 80)),
+        ForwardingMethod::FullNat { local: vec![[10, 0, 1, 1].into(), [10, 0, 1, 2].into()] },
+        (1..=backends).map(backend).collect(),
+    );
     Config { services: vec![service], ..Config::default() }
 }
 

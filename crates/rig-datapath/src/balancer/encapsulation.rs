@@ -163,32 +163,13 @@ pub(super) fn flaw(service: &Service) -> Option<&'static str> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
-    use super::super::config::{
-        AccessLists, Backend, ClientAddress, ExpiryPolicy, Limits, PortReuse, Protocol, Scheduler, SynProxy, Timeouts,
-    };
+    use super::super::config::{Backend, Protocol};
     use super::*;
 
     fn service(address: &str, forward: ForwardingMethod, backend: &str, source_bits: u8) -> Service {
         let mut backend = Backend::new(backend.parse().unwrap(), 1);
         backend.encapsulation.source_bits = source_bits;
-        Service {
-            protocol: Protocol::Udp,
-            address: address.parse().unwrap(),
-            scheduler: Scheduler::RoundRobin,
-            forward,
-            backends: vec![backend],
-            limit: None,
-            timeouts: Timeouts::default(),
-            expire: ExpiryPolicy::Never,
-            sloppy_tcp: false,
-            reuse: PortReuse::Reschedule,
-            syn_proxy: SynProxy::Off,
-            client_address: ClientAddress::Off,
-            access: AccessLists::default(),
-            limits: Limits::default(),
-            persistence: None,
-            one_packet: false,
-        }
+        Service::new(Protocol::Udp, address.parse().unwrap(), forward, vec![backend])
     }
 
     #[test]

@@ -59,30 +59,20 @@ pub(super) fn shared_backend(config: &Config) -> Option<ConfigError> {
 mod tests {
     use std::num::NonZeroU32;
 
-    use super::super::config::{
-        AccessLists, Backend, ClientAddress, ExpiryPolicy, Limits, PortReuse, Scheduler, SynProxy, Timeouts,
-    };
+    use super::super::config::{Backend, Scheduler};
     use super::*;
 
     fn service(port: u16) -> Service {
         let address = "10.0.0.1:53".parse().unwrap();
         Service {
-            protocol: Protocol::Udp,
-            address: SocketAddr::new([192, 0, 2, 1].into(), port),
             scheduler: Scheduler::WeightedRoundRobin,
-            forward: ForwardingMethod::Nat,
-            backends: vec![Backend::new(address, 1)],
-            limit: None,
-            timeouts: Timeouts::default(),
-            expire: ExpiryPolicy::Never,
-            sloppy_tcp: false,
-            reuse: PortReuse::Reschedule,
-            syn_proxy: SynProxy::Off,
-            client_address: ClientAddress::Off,
-            access: AccessLists::default(),
-            limits: Limits::default(),
-            persistence: None,
             one_packet: true,
+            ..Service::new(
+                Protocol::Udp,
+                SocketAddr::new([192, 0, 2, 1].into(), port),
+                ForwardingMethod::Nat,
+                vec![Backend::new(address, 1)],
+            )
         }
     }
 

@@ -33,10 +33,7 @@ mod ways;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
-use rig_datapath::balancer::{
-    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol,
-    Scheduler, Service, Sizes, SynProxy, Timeouts,
-};
+use rig_datapath::balancer::{Backend, Config, ForwardingMethod, Protocol, Service, Sizes};
 
 pub fn small() -> Sizes {
     Sizes {
@@ -64,24 +61,7 @@ pub fn limited(address: &str, limit: u32) -> Backend {
 /// A round robin of TCP.
 pub fn service(address: &str, forward: ForwardingMethod, backends: &[Backend]) -> Service {
     let address: SocketAddr = address.parse().unwrap();
-    Service {
-        protocol: Protocol::Tcp,
-        address,
-        scheduler: Scheduler::RoundRobin,
-        forward,
-        backends: backends.to_vec(),
-        limit: None,
-        timeouts: Timeouts::default(),
-        expire: ExpiryPolicy::Never,
-        sloppy_tcp: false,
-        reuse: PortReuse::Reschedule,
-        syn_proxy: SynProxy::Off,
-        client_address: ClientAddress::Off,
-        access: AccessLists::default(),
-        limits: Limits::default(),
-        persistence: None,
-        one_packet: false,
-    }
+    Service::new(Protocol::Tcp, address, forward, backends.to_vec())
 }
 
 pub fn udp_service(address: &str, forward: ForwardingMethod, backends: &[Backend]) -> Service {

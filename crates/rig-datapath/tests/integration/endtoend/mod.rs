@@ -21,10 +21,7 @@ mod web;
 
 use std::net::{IpAddr, SocketAddr};
 
-use rig_datapath::balancer::{
-    AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, Limits, PortReuse, Protocol,
-    Scheduler, Service, Sizes, SynProxy, Timeouts,
-};
+use rig_datapath::balancer::{Backend, Config, ForwardingMethod, Protocol, Service, Sizes};
 
 use super::balancer::frames;
 
@@ -51,24 +48,7 @@ pub fn backend(address: SocketAddr, weight: u32) -> Backend {
 }
 
 pub fn tcp(address: &str, port: u16, forward: ForwardingMethod, backends: Vec<Backend>) -> Service {
-    Service {
-        protocol: Protocol::Tcp,
-        address: SocketAddr::new(address.parse().unwrap(), port),
-        scheduler: Scheduler::RoundRobin,
-        forward,
-        backends,
-        limit: None,
-        timeouts: Timeouts::default(),
-        expire: ExpiryPolicy::Never,
-        sloppy_tcp: false,
-        reuse: PortReuse::Reschedule,
-        syn_proxy: SynProxy::Off,
-        client_address: ClientAddress::Off,
-        access: AccessLists::default(),
-        limits: Limits::default(),
-        persistence: None,
-        one_packet: false,
-    }
+    Service::new(Protocol::Tcp, SocketAddr::new(address.parse().unwrap(), port), forward, backends)
 }
 
 fn local(address: &str) -> Vec<IpAddr> {
