@@ -72,6 +72,9 @@ pub struct RunningGuest {
     monitor: PathBuf,
 }
 
+/// Told of a check when it has ended, and how long it took.
+pub type Ended<'a> = &'a dyn Fn(&Check, &Outcome, Duration) -> Result<()>;
+
 /// What a guest has left.
 #[derive(Debug)]
 pub struct GuestRecord {
@@ -96,9 +99,9 @@ impl GuestRecord {
         }
     }
 
-    /// One check, for which no guest was booted.
-    pub fn of(kernel: &Kernel, check: &Check, outcome: Outcome) -> Self {
-        Self { outcomes: vec![(check.clone(), outcome, Duration::ZERO)], ..Self::new(kernel) }
+    /// One check.
+    pub fn of(kernel: &Kernel, check: &Check, outcome: Outcome, duration: Duration) -> Self {
+        Self { outcomes: vec![(check.clone(), outcome, duration)], ..Self::new(kernel) }
     }
 
     /// Adds what another guest with the same kernel has left.
@@ -172,17 +175,21 @@ impl Guest<'_> {
         Ok(RunningGuest { release: self.kernel.release.clone(), shared, child, console, monitor })
     }
 
-    /// Boots it, and returns when it has ended or was ended.
-    pub fn run(&self, checks: &[Check]) -> Result<GuestRecord> {
+    /// Boots it, and returns when it has ended or was ended; `ended` is told of each check when it ends.
+    pub fn run(&self, checks: &[Check], ended: Ended<'_>) -> Result<GuestRecord> {
         let begin = Instant::now();
         let mut running = self.boot(&script(checks))?;
-        let cut_short = running.watch(checks)?;
+        let cut_short = running.watch(checks, ended)?;
         running.end();
         let mut outcomes = Vec::new();
         for check in checks {
-            let ended = status(&running.shared, check);
-            let outcome = ended.map_or(Outcome::NotReached, |(status, _)| check.judge(status, &running.shared));
-            let duration = ended.map_or(Duration::ZERO, |(_, duration)| duration);
+            let (outcome, duration) = match status(&running.shared, check) {
+                Some((status, duration)) => (check.judge(status, &running.shared), duration),
+                None if running.has_begun(check) => {
+                    (Outcome::Failed { what: "the guest ended in it".to_owned(), why: Vec::new() }, Duration::ZERO)
+                }
+                None => (Outcome::NotReached, Duration::ZERO),
+            };
             outcomes.push((check.clone(), outcome, duration));
         }
         Ok(GuestRecord {
@@ -264,25 +271,24 @@ impl Card<'_> {
 
 impl RunningGuest {
     /// Until the guest has ended by itself; why it was ended before, if it was.
-    fn watch(&mut self, checks: &[Check]) -> Result<Option<String>> {
+    fn watch(&mut self, checks: &[Check], ended: Ended<'_>) -> Result<Option<String>> {
         let mut end = Instant::now() + BOOT_LIMIT;
         let mut seen = BTreeMap::new();
         loop {
-            let ended = self.child.try_wait()?.is_some();
+            let has_ended = self.child.try_wait()?.is_some();
             for check in checks {
-                if !seen.contains_key(&check.name) && self.shared.join(check.file("begun")).exists() {
+                if !seen.contains_key(&check.name) && self.has_begun(check) {
                     seen.insert(check.name.clone(), false);
                     end = Instant::now() + check.limit + Duration::from_secs(60);
                 }
                 if let Some((status, duration)) = status(&self.shared, check)
                     && seen.insert(check.name.clone(), true) != Some(true)
                 {
-                    let outcome = check.judge(status, &self.shared);
-                    eprintln!("Linux {}: {}: {outcome} ({})", self.release, check.name, seconds(duration));
+                    ended(check, &check.judge(status, &self.shared), duration)?;
                     end = Instant::now() + BOOT_LIMIT;
                 }
             }
-            if ended {
+            if has_ended {
                 return Ok((!self.is_complete()).then(|| "it ended before its last check".to_owned()));
             }
             if Instant::now() > end {
@@ -290,6 +296,10 @@ impl RunningGuest {
             }
             thread::sleep(POLL_INTERVAL);
         }
+    }
+
+    fn has_begun(&self, check: &Check) -> bool {
+        self.shared.join(check.file("begun")).exists()
     }
 
     /// Whether it has run its script to the end.

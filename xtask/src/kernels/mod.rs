@@ -37,7 +37,7 @@ use anyhow::{Context, Result};
 use crate::command::{BAD_INPUT, LACKING, target};
 use crate::packages;
 pub use checks::verified;
-use checks::{Check, OBJECTS_LOG, Programs, Setup};
+use checks::{Check, OBJECTS_LOG, Outcome, Programs, Setup};
 use guest::{Card, Guest, GuestRecord};
 use image::Kernel;
 use segment::{Segment, Tap};
@@ -166,20 +166,28 @@ fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs, keeps: bool) -> 
             objects: objects.as_deref(),
             clock: None,
         };
+        // What was found is kept at once: a day's checks may be interrupted.
+        let ended = |check: &Check, outcome: &Outcome, duration| {
+            eprintln!("Linux {}: {}: {outcome} ({})", kernel.release, check.name, seconds(duration));
+            match keeps {
+                true => table::keep(&GuestRecord::of(kernel, check, outcome.clone(), duration)),
+                false => Ok(()),
+            }
+        };
         let record = match setup {
-            Setup::Guest => guest.run(&of_setup)?,
+            Setup::Guest => guest.run(&of_setup, &ended)?,
             Setup::Card => {
                 let segment = Segment::new(&TAPS)?;
                 let cards = TAPS.map(|tap| Card::Plugged { segment: &segment, tap }).into();
-                Guest { cpus: TAPS[0].queues, cards, ..guest }.run(&of_setup)?
+                Guest { cpus: TAPS[0].queues, cards, ..guest }.run(&of_setup, &ended)?
             }
-            Setup::Pair => pair::run(kernel, &directory, &programs.netrig, &of_setup)?,
+            Setup::Pair => pair::run(kernel, &directory, &programs.netrig, &of_setup, &ended)?,
             Setup::Three => {
                 let mut record = GuestRecord::new(kernel);
                 for check in &of_setup {
                     record.add(match objects.as_deref().and_then(|objects| check.refusal(objects)) {
-                        Some(refusal) => GuestRecord::of(kernel, check, refusal),
-                        None => three::run(kernel, &directory, &programs.netrig, check)?,
+                        Some(refusal) => GuestRecord::of(kernel, check, refusal, Duration::ZERO),
+                        None => three::run(kernel, &directory, &programs.netrig, check, &ended)?,
                     });
                 }
                 record

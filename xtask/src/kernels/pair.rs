@@ -11,10 +11,10 @@ use serde_json::Value;
 
 use super::checks::{Check, Outcome};
 use super::dperf;
-use super::guest::{Card, Guest, GuestRecord};
+use super::guest::{Card, Ended, Guest, GuestRecord};
 use super::image::Kernel;
 use super::machine::{Machine, Task};
-use super::{commands, empty, seconds, suite};
+use super::{commands, empty, suite};
 
 /// Something that is run between two guests: what it has found, in words.
 #[derive(Debug)]
@@ -144,7 +144,13 @@ impl Pair {
 }
 
 /// Boots both, runs the checks and ends them.
-pub fn run(kernel: &Kernel, directory: &Path, netrig: &Path, checks: &[Check]) -> Result<GuestRecord> {
+pub fn run(
+    kernel: &Kernel,
+    directory: &Path,
+    netrig: &Path,
+    checks: &[Check],
+    ended: Ended<'_>,
+) -> Result<GuestRecord> {
     let begin = Instant::now();
     let partner = partner(kernel)?;
     // Paths of sockets have 107 characters at most.
@@ -184,7 +190,7 @@ pub fn run(kernel: &Kernel, directory: &Path, netrig: &Path, checks: &[Check]) -
         if let (Ok(()), Outcome::Failed { .. }) = (&ready, &outcome) {
             ready = pair.put_back();
         }
-        eprintln!("Linux {}: {}: {outcome} ({})", kernel.release, check.name, seconds(begin.elapsed()));
+        ended(check, &outcome, begin.elapsed())?;
         record.outcomes.push((check.clone(), outcome, begin.elapsed()));
     }
     record.cut_short = ready.err().map(|error| format!("{error:#}"));

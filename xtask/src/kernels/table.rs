@@ -46,6 +46,10 @@ fn column(record: &GuestRecord, verified: &[(&str, u64)], commit: &str, before: 
     let mut column = if before["rows"].is_object() { before } else { json!({"rows": {}, "programs": {}}) };
     column["release"] = json!(record.release);
     for (check, outcome, duration) in &record.outcomes {
+        // It was not run: what it found before still holds.
+        if *outcome == Outcome::NotReached {
+            continue;
+        }
         let (text, reasons) = cell(outcome);
         column["rows"][&check.name] = json!({
             "text": text, "reasons": reasons, "seconds": duration.as_secs_f64(), "commit": commit,
@@ -58,10 +62,14 @@ fn column(record: &GuestRecord, verified: &[(&str, u64)], commit: &str, before: 
     column
 }
 
-/// netrig's, of the working tree; `+` behind it where files differ from it.
+/// netrig's, of the working tree; `+` behind it where files differ from it, but documents: these pages are among them.
 fn commit() -> String {
-    let output = Command::new("git").args(["describe", "--always", "--dirty=+"]).current_dir(root()).output();
-    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+    let git = |arguments: &[&str]| Command::new("git").args(arguments).current_dir(root()).output().ok();
+    let commit = git(&["rev-parse", "--short=8", "HEAD"]);
+    let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    let is_clean =
+        git(&["diff", "--quiet", "HEAD", "--", ".", ":(exclude)docs"]).is_some_and(|git| git.status.success());
+    format!("{commit}{}", if is_clean { "" } else { "+" })
 }
 
 /// Writes the page, of the newest release of each version that there are cells of.
@@ -252,12 +260,14 @@ mod tests {
             column(&record(release, rows), &[("spin/spin", count)], "abc", Value::Null)
         };
         let (old, new) = (of("5.10.1", "7 scenarios", 0), of("6.1.2", "nothing", 72));
-        // What is run again takes its own place alone, and hides no fault that was found beside another.
-        let again = record("6.1.2", vec![("suite layers", passed("8 scenarios", &["F: no tunnels"]))]);
+        // What is run again takes its own place alone, and hides no fault that was found beside another; what was not reached takes none.
+        let layers = ("suite layers", passed("8 scenarios", &["F: no tunnels"]));
+        let again = record("6.1.2", vec![layers, ("objects", Outcome::NotReached)]);
         let new = column(&again, &[], "def", new);
         let page = page(&checks, &[&old, &new]);
         for line in [
             "| check | what it shows | 5.10.1 | 6.1.2 |",
+            "| objects | trials | 1 program | 1 program |",
             "| suite layers | trials | 7 scenarios (1) | 8 scenarios (1) |",
             "| cpu time | trials | not run | not run |",
             "| faults in the kernel's log | | 0 | 0 |",

@@ -8,12 +8,12 @@ use anyhow::{Context, Result, anyhow, bail};
 use serde_json::Value;
 
 use super::checks::{Check, Outcome};
-use super::guest::{Card, Guest, GuestRecord};
+use super::guest::{Card, Ended, Guest, GuestRecord};
 use super::image::Kernel;
 use super::machine::Machine;
 use super::pair::{LIMIT, partner};
 use super::segment::{Segment, Tap};
-use super::{dperf, empty, seconds};
+use super::{dperf, empty};
 
 pub const NAME: &str = "three dperf";
 pub const ABOUT: &str = "dperf's client and server on two other machines count the same, and so does `netrig lb run` in this kernel's driver between them";
@@ -36,7 +36,7 @@ backend = [{ address = \"10.99.2.1:80\" }, { address = \"10.99.2.2:80\" }]
 ";
 
 /// Boots the three, runs the check and ends them.
-pub fn run(kernel: &Kernel, directory: &Path, netrig: &Path, check: &Check) -> Result<GuestRecord> {
+pub fn run(kernel: &Kernel, directory: &Path, netrig: &Path, check: &Check, ended: Ended<'_>) -> Result<GuestRecord> {
     let begin = Instant::now();
     let partner = partner(kernel)?;
     let segment = Segment::new(&TAPS)?;
@@ -53,7 +53,7 @@ pub fn run(kernel: &Kernel, directory: &Path, netrig: &Path, check: &Check) -> R
     }
     let mut machines = <[Machine; 3]>::try_from(machines).map_err(|_| anyhow!("three machines"))?;
     let outcome = Outcome::from(balanced(&mut machines, &netrig.display().to_string()));
-    eprintln!("Linux {}: {}: {outcome} ({})", kernel.release, check.name, seconds(begin.elapsed()));
+    ended(check, &outcome, begin.elapsed())?;
     let mut record = GuestRecord::new(kernel);
     record.outcomes.push((check.clone(), outcome, begin.elapsed()));
     for mut machine in machines {
