@@ -71,7 +71,13 @@ struct Table {
 
 impl Table {
     fn fill(site: &Site) -> Result<Self> {
-        node::output("ipvsadm", &["-R"], &rules(site.services()?)?)?;
+        let services = site.services()?;
+        // It takes what is for this node itself, so the addresses have to be on an interface here.
+        let mut netlink = node::netlink()?;
+        for address in services.hosts() {
+            netlink.add_address("lo", address, if address.is_ipv4() { 32 } else { 128 })?;
+        }
+        node::output("ipvsadm", &["-R"], &rules(services)?)?;
         let timeouts = [ESTABLISHED, CLOSING, DATAGRAMS].map(|seconds| seconds.to_string());
         node::output("ipvsadm", &["--set", &timeouts[0], &timeouts[1], &timeouts[2]], "")?;
         let version = node::output("ipvsadm", &["--version"], "")?;

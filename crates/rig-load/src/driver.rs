@@ -31,8 +31,9 @@ use crate::wait::EventFd;
 /// Between the order to go and the start of the load: every worker has to have read it by then.
 const LEAD: Duration = Duration::from_millis(5);
 
-/// How long the workers may take, by default, to be started and connected.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(15);
+/// How long the workers may take, by default, to be started and connected. What cannot connect says so itself, after ten seconds: this is for
+/// machines on which a program takes long to begin.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts a worker process: one whose main function ends in [`crate::worker::run`]. Called on the thread that calls
 /// [`Driver::start`].

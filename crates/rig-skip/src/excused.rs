@@ -21,6 +21,10 @@ pub const EXCUSED: &[AllowedSkip] = &[
         why: "the kernel is built without bonding and loads no modules; `cargo xtask kernels` runs these tests on Debian's",
     },
     AllowedSkip {
+        lack: Lack::Sctp,
+        why: "the kernel is built without SCTP and loads no modules; `cargo xtask kernels` runs these tests on Debian's",
+    },
+    AllowedSkip {
         lack: Lack::Card,
         why: "no machine that takes changes has cards to spare; `cargo xtask kernels` runs these tests on a virtual machine's",
     },

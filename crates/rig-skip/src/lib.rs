@@ -36,6 +36,8 @@ pub enum Lack {
     Ipvs,
     /// Bonded interfaces.
     Bonds,
+    /// Sockets of SCTP.
+    Sctp,
     /// A veth whose queue stops when its ring is full (Linux 6.16).
     StoppedQueues,
     /// /sys/devices/system/node.

@@ -15,6 +15,7 @@ mod flow_label;
 mod interface;
 mod mptcp;
 mod option;
+pub mod sctp;
 mod timestamp;
 mod zerocopy;
 mod zone;
@@ -30,7 +31,7 @@ pub use self::mptcp::{has_mptcp, is_mptcp, mptcp_socket};
 pub(crate) use self::option::set_option;
 pub use self::option::{
     keep_packets_whole, receive_echo_replies, set_defer_accept, set_dont_route, set_fast_open, set_fast_open_connect,
-    set_receive_errors, set_sctp_no_delay,
+    set_receive_errors,
 };
 pub use self::timestamp::{receive_stamped, sent_stamp, stamp_datagrams};
 pub use self::zerocopy::ZeroCopy;

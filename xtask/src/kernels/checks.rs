@@ -221,7 +221,13 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
             datapath(&TRAFFIC)?,
         ),
         ("balancer service", "nginx behind the balancer as a service", netrig(&["lb_e2e::"])?),
+        (
+            "three nodes",
+            "datagrams of both families by each path over a node between client and server, IPVS among them",
+            netrig(&["machine::dut::every_path_but_proxies"])?,
+        ),
         ("dperf", "dperf's configuration files, layout and exact counts", netrig(&["dperf::"])?),
+        ("sctp", "netperf's and iperf3's tests over SCTP, with the original of iperf3 too", netrig(&["sctp::"])?),
         ("spreader service", "the receive spreader as a service", netrig(&["spread::"])?),
     ] {
         add(name, about, Setup::Guest, &tests, Kind::Tests);
@@ -439,6 +445,10 @@ fn judge_suite(report: &Value, doctor: Option<&Value>) -> Outcome {
     if scenarios == 0 {
         return Outcome::Failed { what: "no scenario was measured".to_owned(), why: left_out };
     }
+    let idle: Vec<&str> = data["scenarios"].as_array().into_iter().flatten().filter_map(carried_nothing).collect();
+    if !idle.is_empty() {
+        return Outcome::Failed { what: format!("nothing was carried by {}", idle.join(", ")), why: left_out };
+    }
     let suites = doctor.and_then(|doctor| doctor["suites"].as_array());
     let own = suites.and_then(|suites| suites.iter().find(|suite| suite["suite"] == data["run"]["suite"]));
     if let Some(own) = own {
@@ -452,6 +462,15 @@ fn judge_suite(report: &Value, doctor: Option<&Value>) -> Outcome {
         }
     }
     Outcome::Passed { what: counted(scenarios as u64, "scenario"), left_out }
+}
+
+/// The name of a scenario in which nothing arrived, at either end, by any figure that says so.
+fn carried_nothing(scenario: &Value) -> Option<&str> {
+    const ARRIVED: [&str; 3] = ["packets_in", "throughput", "transactions"];
+    let figures = scenario["figures"].as_array().map_or(&[][..], Vec::as_slice);
+    let says = |figure: &&Value| figure["metric"].as_str().is_some_and(|metric| ARRIVED.contains(&metric));
+    let mut arrived = figures.iter().filter(says).filter_map(|figure| figure["mean"].as_f64()).peekable();
+    (arrived.peek().is_some() && arrived.all(|mean| mean == 0.0)).then(|| scenario["id"].as_str()).flatten()
 }
 
 /// Whether the check of a suite makes a scenario.
@@ -558,6 +577,13 @@ mod tests {
         let other = json!({"suites": [{"suite": "layers", "scenarios": ["A", "B", "D", "F"], "left_out": []}]});
         assert!(judge_suite(&report, Some(&other)).is_failure());
         assert!(judge_suite(&json!({"data": {"scenarios": []}}), None).is_failure());
+        let of = |local: f64, remote: f64| {
+            let figure = |side, mean| json!({"metric": "packets_in", "side": side, "mean": mean});
+            let scenario = json!({"id": "ipvs", "figures": [figure("local", local), figure("remote", remote)]});
+            judge_suite(&json!({"data": {"scenarios": [scenario]}}), None)
+        };
+        assert_eq!(of(0.0, 0.0).to_string(), "FAILED: nothing was carried by ipvs");
+        assert!(!of(0.0, 3.0).is_failure());
         assert_eq!(judge_doctor(&doctor).to_string(), "0 of 1 suites whole; left out: layers: D, F: no tunnels here");
         assert!(judge_doctor(&json!({})).is_failure());
         // Of a suite that is made in part the part alone is compared.

@@ -280,7 +280,7 @@ impl Client<'_> {
                 }
             };
             let socket = match self.test.protocol {
-                Protocol::Tcp => {
+                Protocol::Tcp | Protocol::Sctp => {
                     let socket = connect_stream(self.server, &self.test, &self.settings.network, port, self.cancel)?;
                     (&socket).write_all(&self.cookie).or_code(Code::SEND_COOKIE)?;
                     socket

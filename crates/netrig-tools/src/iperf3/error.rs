@@ -88,6 +88,8 @@ codes! {
     CONGESTION = 134, "unable to set TCP_CONGESTION: Supplied congestion control algorithm not supported on this host";
     PID_FILE = 135, "unable to write PID file";
     SET_PACING = 140, "unable to set socket pacing";
+    SCTP_STREAMS = 138, "unable to set SCTP_INIT num of SCTP streams\n";
+    SCTP_BIND = 139, "unable to bind to the addresses of -X";
     BUFFER_NOT_SET = 141, "socket buffer size not set correctly";
     AUTHORIZATION = 142, "test authorization failed";
     BIND_DEVICE = 143, "Unable to bind-to-device (check perror, maybe permissions?)";

@@ -1,7 +1,7 @@
 //! What streams come to: intervals, what was omitted, and totals. Readings in, figures out.
 
 use rig_load::worker::embedded::streams::DatagramCounts;
-use rig_sys::socket::TcpInfo;
+use rig_sys::socket::{TcpInfo, sctp};
 
 use super::settings::{Protocol, TestSettings};
 use super::wire::{Results, StreamResult};
@@ -14,8 +14,49 @@ pub struct Reading {
     pub datagrams_sent: u64,
     /// Of a receiver of datagrams.
     pub datagrams: DatagramCounts,
-    /// Of TCP.
-    pub tcp: Option<TcpInfo>,
+    /// Of a sender over connections.
+    pub sender: Option<SenderState>,
+}
+
+/// What the kernel tells of a connection that sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SenderState {
+    /// `None` where it counts none: SCTP.
+    pub retransmits: Option<u64>,
+    /// Bytes.
+    pub congestion_window: u64,
+    pub send_window: u64,
+    pub rtt_us: u64,
+    pub rtt_variance_us: u64,
+    pub path_mtu: u64,
+    pub reordering: u64,
+}
+
+impl From<TcpInfo> for SenderState {
+    fn from(tcp: TcpInfo) -> Self {
+        Self {
+            retransmits: Some(tcp.total_retransmits.into()),
+            congestion_window: u64::from(tcp.congestion_window) * u64::from(tcp.send_mss),
+            send_window: tcp.send_window.into(),
+            rtt_us: tcp.rtt_us.into(),
+            rtt_variance_us: tcp.rtt_variance_us.into(),
+            path_mtu: tcp.path_mtu.into(),
+            reordering: tcp.reordering_events.into(),
+        }
+    }
+}
+
+impl From<sctp::Status> for SenderState {
+    fn from(status: sctp::Status) -> Self {
+        Self {
+            congestion_window: status.congestion_window.into(),
+            send_window: status.send_window.into(),
+            // As the original has it, whatever the unit is.
+            rtt_us: status.rtt_ticks.into(),
+            path_mtu: status.path_mtu.into(),
+            ..Self::default()
+        }
+    }
 }
 
 impl Reading {
@@ -69,7 +110,7 @@ pub fn percent(part: i64, whole: i64) -> f64 {
     if whole > 0 { 100.0 * part as f64 / whole as f64 } else { 0.0 }
 }
 
-/// The extremes of a TCP sender.
+/// The extremes of a sender over connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extremes {
     pub congestion_window: u64,
@@ -155,15 +196,16 @@ impl StreamFigures {
             omitted,
             ..Interval::default()
         };
-        if let Some(tcp) = reading.tcp.filter(|_| sends) {
-            let earlier = before.tcp.map_or(0, |tcp| tcp.total_retransmits);
-            interval.retransmits = tcp.total_retransmits.saturating_sub(earlier).into();
-            interval.congestion_window = u64::from(tcp.congestion_window) * u64::from(tcp.send_mss);
-            interval.send_window = tcp.send_window.into();
-            interval.rtt_us = tcp.rtt_us.into();
-            interval.rtt_variance_us = tcp.rtt_variance_us.into();
-            interval.path_mtu = tcp.path_mtu.into();
-            interval.reordering = tcp.reordering_events.into();
+        if let Some(sender) = reading.sender.filter(|_| sends) {
+            let counted = |sender: &SenderState| sender.retransmits.unwrap_or(0);
+            let earlier = before.sender.as_ref().map_or(0, counted);
+            interval.retransmits = counted(&sender).saturating_sub(earlier);
+            interval.congestion_window = sender.congestion_window;
+            interval.send_window = sender.send_window;
+            interval.rtt_us = sender.rtt_us;
+            interval.rtt_variance_us = sender.rtt_variance_us;
+            interval.path_mtu = sender.path_mtu;
+            interval.reordering = sender.reordering;
             self.extremes.take(&interval);
         }
         (self.last, self.last_ns) = (reading, now_ns);
@@ -186,7 +228,7 @@ impl StreamFigures {
     }
 
     fn retransmits(&self) -> Option<u64> {
-        let total = |reading: &Reading| reading.tcp.map(|tcp| u64::from(tcp.total_retransmits));
+        let total = |reading: &Reading| reading.sender.and_then(|sender| sender.retransmits);
         let last = total(&self.last).filter(|_| self.sends)?;
         Some(last.saturating_sub(total(&self.base).unwrap_or(0)))
     }

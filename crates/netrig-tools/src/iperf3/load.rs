@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rig_load::worker::embedded::streams::{Carrier, GivenSocket, Limit, StreamSettings, Streams};
-use rig_sys::{clock, socket};
+use rig_sys::clock;
+use rig_sys::socket::{self, sctp};
 use rustix::event::{PollFd, PollFlags};
 use socket2::Socket;
 
 use super::error::{Code, TestError, without_number};
-use super::figures::{Reading, StreamFigures};
+use super::figures::{Reading, SenderState, StreamFigures};
 use super::settings::{Protocol, TestSettings};
 use super::sockets::ends;
 use super::text::StreamInterval;
@@ -87,7 +88,7 @@ impl Results {
 pub struct Load {
     streams: Streams,
     figures: Vec<StreamFigures>,
-    tcp: bool,
+    protocol: Protocol,
     by_blocks: bool,
 }
 
@@ -100,6 +101,8 @@ impl Load {
         let carrier = match test.protocol {
             Protocol::Tcp => Carrier::Bytes { from_file: test.zerocopy },
             Protocol::Udp => Carrier::Datagrams { wide: test.udp_counters_64bit },
+            // What sendfile(2) gives SCTP would be messages of a page each.
+            Protocol::Sctp => Carrier::Bytes { from_file: false },
         };
         let limit = match (test.bytes, test.blocks) {
             (0, 0) => None,
@@ -109,7 +112,8 @@ impl Load {
         let settings = StreamSettings {
             payload: payload(test)?,
             carrier,
-            discard: test.skip_rx_copy,
+            // SCTP has no MSG_TRUNC.
+            discard: test.skip_rx_copy && test.protocol != Protocol::Sctp,
             rate: (test.rate > 0).then(|| (test.rate / 8).max(1)),
             burst: (test.burst > 0).then_some(test.burst),
             limit: limit.filter(|_| limited),
@@ -127,7 +131,7 @@ impl Load {
         }
         let streams = Streams::open(&settings, given);
         let streams = streams.map_err(|error| TestError::with(Code::INIT, error.to_string()))?;
-        Ok(Self { streams, figures, tcp: test.protocol == Protocol::Tcp, by_blocks: test.blocks != 0 })
+        Ok(Self { streams, figures, protocol: test.protocol, by_blocks: test.blocks != 0 })
     }
 
     /// Time begins.
@@ -173,13 +177,20 @@ impl Load {
         let each = self.figures.iter().zip(counts).zip(datagrams).enumerate();
         each.map(|(index, ((stream, counts), datagrams))| Reading {
             bytes: counts.bytes,
-            datagrams_sent: if self.tcp || !stream.sends { 0 } else { counts.operations },
+            datagrams_sent: if self.protocol.connects() || !stream.sends { 0 } else { counts.operations },
             datagrams,
-            tcp: (self.tcp && stream.sends)
-                .then(|| self.streams.socket(index).and_then(|fd| socket::tcp_info(fd).ok()))
-                .flatten(),
+            sender: if stream.sends { self.sender_state(index) } else { None },
         })
         .collect()
+    }
+
+    fn sender_state(&self, index: usize) -> Option<SenderState> {
+        let socket = self.streams.socket(index)?;
+        match self.protocol {
+            Protocol::Tcp => socket::tcp_info(socket).ok().map(SenderState::from),
+            Protocol::Sctp => sctp::status(socket).ok().map(SenderState::from),
+            Protocol::Udp => None,
+        }
     }
 
     /// The interval that ends now.
@@ -245,25 +256,31 @@ impl Load {
         }
     }
 
-    /// Waits, for a while at most, until the peer's kernel has all that was sent over TCP.
+    /// Waits, for a while at most, until the peer's kernel has all that was sent over connections.
     pub fn await_delivery(&self) {
         let sending = |index: usize| {
-            let info = self.streams.socket(index).and_then(|fd| socket::tcp_info(fd).ok());
-            info.is_some_and(|info| info.unacked > 0 || info.not_sent_bytes > 0)
+            let Some(socket) = self.streams.socket(index) else { return false };
+            match self.protocol {
+                Protocol::Tcp => socket::tcp_info(socket).is_ok_and(|info| info.unacked > 0 || info.not_sent_bytes > 0),
+                Protocol::Sctp => {
+                    sctp::status(socket).is_ok_and(|status| status.unacknowledged > 0 || status.pending > 0)
+                }
+                Protocol::Udp => false,
+            }
         };
         let give_up_ns = clock::monotonic_ns() + LAST_SENDS_NS;
         let senders = || self.figures.iter().enumerate().filter(|(_, stream)| stream.sends);
-        while self.tcp && clock::monotonic_ns() < give_up_ns && senders().any(|(index, _)| sending(index)) {
+        while clock::monotonic_ns() < give_up_ns && senders().any(|(index, _)| sending(index)) {
             clock::sleep_until(clock::monotonic_after(DELIVERY_LOOK));
         }
         // A peer's threads have yet to read what its kernel has.
         clock::sleep_until(clock::monotonic_after(10 * DELIVERY_LOOK));
     }
 
-    /// Waits, for a while at most, until everything that was sent here over TCP has been read: the peer has ended the streams.
+    /// Waits, for a while at most, until everything that was sent here over connections has been read: the peer has ended the streams.
     pub fn await_ends(&self) {
         let give_up_ns = clock::monotonic_ns() + LAST_SENDS_NS;
-        while self.tcp && !self.streams.is_ended() && clock::monotonic_ns() < give_up_ns {
+        while self.protocol.connects() && !self.streams.is_ended() && clock::monotonic_ns() < give_up_ns {
             clock::sleep_until(clock::monotonic_after(DELIVERY_LOOK));
         }
     }

@@ -5,8 +5,8 @@ use rig_sys::socket::Dscp;
 use super::error::{Code, TestError};
 use super::settings::{
     AuthenticationSettings, Family, Flow, KeepAlive, LONGEST_DATAGRAM, LONGEST_MESSAGE, MOST_STREAMS, MOST_WINDOW,
-    NetworkSettings, OutputSettings, Protocol, Role, SHORTEST_DATAGRAM, ServerSettings, Settings, TCP_LENGTH,
-    TestSettings, UDP_RATE,
+    NetworkSettings, OutputSettings, Protocol, Role, SCTP_LENGTH, SHORTEST_DATAGRAM, ServerSettings, Settings,
+    TCP_LENGTH, TestSettings, UDP_RATE,
 };
 use super::units::{self, Format};
 
@@ -62,7 +62,6 @@ const fn may(
     OptionSpec { long, short, argument: Argument::Optional(value), scope, help }
 }
 
-const NO_SCTP: Scope = Scope::Refused("netrig has no streams over SCTP; TCP, MPTCP (-m) and UDP (-u) work");
 const NO_FILE: Scope = Scope::Refused("payload comes from memory; to move a file use another tool");
 
 const STORE_RUN: &str = "store-run";
@@ -156,9 +155,9 @@ pub const TABLE: &[OptionSpec] = &[
     flag("repeating-payload", None, Scope::Client, "digits as payload, in the place of random bytes"),
     flag("dont-fragment", None, Scope::Client, "set IPv4's flag of that name, UDP"),
     may(STORE_RUN, None, "LABEL", Scope::Client, "keep the test as a run of netrig's"),
-    flag("sctp", None, NO_SCTP, "SCTP"),
-    with("xbind", Some('X'), "NAME", NO_SCTP, "SCTP"),
-    with("nstreams", None, "N", NO_SCTP, "SCTP"),
+    flag("sctp", None, Scope::Client, "SCTP in the place of TCP"),
+    with("xbind", Some('X'), "HOST", Scope::Both, "an address of this machine for SCTP; once for each"),
+    with("nstreams", None, "N", Scope::Client, "streams of an SCTP association"),
     with(
         "username",
         None,
@@ -416,6 +415,9 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
             "username" => authentication.username = Some(value.to_owned()),
             "rsa-public-key-path" => authentication.public_key = Some(value.to_owned()),
             "udp" => test.protocol = Protocol::Udp,
+            "sctp" => test.protocol = Protocol::Sctp,
+            "xbind" => network.sctp_binds.push(value.to_owned()),
+            "nstreams" => test.sctp_streams = number(value, 1, u16::MAX.into(), Code::SCTP_STREAMS)?,
             "connect-timeout" => network.connect_timeout_ms = Some(units::size(value)?),
             "bitrate" => {
                 let (asked, burst) = rate_and_slash(value)?;
@@ -510,18 +512,27 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
             warnings.push(format!("--{option} has a meaning with --{key} only"));
         }
     }
-    let [over_tcp, over_udp] = [("TCP", Protocol::Tcp), ("UDP", Protocol::Udp)];
-    for (given, option, (name, needed)) in [
+    let over = |protocol: Protocol| test.protocol == protocol;
+    let [over_tcp, over_udp] = [("TCP", over(Protocol::Tcp)), ("UDP", over(Protocol::Udp))];
+    let (over_sctp, over_either) =
+        (("SCTP", over(Protocol::Sctp) || role == Role::Server), ("TCP and SCTP", test.protocol.connects()));
+    let over_stack = ("TCP and UDP", !over(Protocol::Sctp));
+    for (given, option, (name, has_meaning)) in [
         (test.zerocopy, "--zerocopy", over_tcp),
         (test.congestion.is_some(), "--congestion", over_tcp),
-        (test.mss != 0, "--set-mss", over_tcp),
-        (test.no_delay, "--no-delay", over_tcp),
+        (test.mss != 0, "--set-mss", over_either),
+        (test.no_delay, "--no-delay", over_either),
         (test.mptcp, "--mptcp", over_tcp),
         (test.udp_counters_64bit, "--udp-counters-64bit", over_udp),
         (test.gsro, "--gsro", over_udp),
+        (test.skip_rx_copy, "--skip-rx-copy", over_stack),
+        (test.fq_rate != 0, "--fq-rate", over_stack),
+        (test.flow_label != 0, "--flowlabel", over_stack),
         (test.dont_fragment, "--dont-fragment", over_udp),
+        (test.sctp_streams != 0, "--nstreams", over_sctp),
+        (!network.sctp_binds.is_empty(), "--xbind", over_sctp),
     ] {
-        if given && test.protocol != needed {
+        if given && !has_meaning {
             warnings.push(format!("{option} has a meaning over {name} only"));
         }
     }
@@ -551,6 +562,7 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
 pub fn checked_length(protocol: Protocol, length: u32) -> Result<u32, TestError> {
     match protocol {
         Protocol::Tcp if length == 0 => Ok(TCP_LENGTH),
+        Protocol::Sctp if length == 0 => Ok(SCTP_LENGTH),
         Protocol::Udp if length != 0 && !(SHORTEST_DATAGRAM..=LONGEST_DATAGRAM).contains(&length) => {
             Err(if length > LONGEST_MESSAGE { Code::BLOCK_SIZE } else { Code::DATAGRAM_SIZE }.into())
         }

@@ -59,11 +59,11 @@ fn add_datagrams(json: &mut Json, jitter_s: f64, lost: i64, packets: i64, lost_p
 
 /// One element of `intervals`.
 pub fn interval(test: &TestSettings, role: Role, streams: &[StreamInterval]) -> Json {
-    let tcp = test.protocol == Protocol::Tcp;
+    let connects = test.protocol.connects();
     let list = streams.iter().map(|StreamInterval { label, sends, interval }| {
         let per_second = interval.bytes_per_second();
         let mut json = stream_times(*label, interval.start, interval.end, interval.bytes, per_second);
-        match (tcp, sends) {
+        match (connects, sends) {
             (true, true) => {
                 json.add("retransmits", interval.retransmits);
                 json.add("snd_cwnd", interval.congestion_window);
@@ -90,7 +90,7 @@ pub fn interval(test: &TestSettings, role: Role, streams: &[StreamInterval]) -> 
         let bytes = total_bytes(group, |stream| stream.interval.bytes);
         let mut sum = times(first.start, first.end, bytes, rate(bytes, first.seconds()));
         let packets = total(group, |stream| stream.interval.packets);
-        match (tcp, sends) {
+        match (connects, sends && test.protocol != Protocol::Sctp) {
             (true, true) => sum.add("retransmits", total_bytes(group, |one| one.interval.retransmits)),
             (true, false) => {}
             (false, true) => sum.add("packets", packets),
@@ -107,11 +107,11 @@ pub fn interval(test: &TestSettings, role: Role, streams: &[StreamInterval]) -> 
     json
 }
 
-fn stream_end(tcp: bool, stream: &StreamSummary, retransmits: bool) -> Json {
+fn stream_end(connects: bool, stream: &StreamSummary, retransmits: bool) -> Json {
     let StreamSummary { label, sends, sent_bytes, received_bytes, sender_seconds, receiver_seconds, .. } = *stream;
     let sent_rate = rate(sent_bytes, sender_seconds);
     let mut sender = stream_times(label, 0.0, sender_seconds, sent_bytes, sent_rate);
-    if !tcp {
+    if !connects {
         let lost_percent = percent(stream.lost(), stream.sender_packets);
         add_datagrams(&mut sender, stream.jitter_s, stream.lost(), stream.packets, lost_percent);
         sender.add("out_of_order", stream.out_of_order);
@@ -137,9 +137,11 @@ fn stream_end(tcp: bool, stream: &StreamSummary, retransmits: bool) -> Json {
 
 /// `end`.
 pub fn end(test: &TestSettings, role: Role, summary: &Summary) -> Json {
-    let tcp = test.protocol == Protocol::Tcp;
+    let connects = test.protocol.connects();
     let retransmits = |sends: bool| if sends { summary.own_retransmits } else { summary.peer_retransmits };
-    let streams = summary.streams.iter().map(|stream| stream_end(tcp, stream, retransmits(stream.sends)));
+    let is_sctp = test.protocol == Protocol::Sctp;
+    let streams =
+        summary.streams.iter().map(|stream| stream_end(connects, stream, retransmits(stream.sends) || is_sctp));
     let mut json = object([("streams", streams.collect::<Vec<_>>().into())]);
     let mut last_sends = false;
     for (sends, group) in groups(&summary.streams, |stream| stream.sends) {
@@ -150,7 +152,7 @@ pub fn end(test: &TestSettings, role: Role, summary: &Summary) -> Json {
         let (sent, received) = (total_bytes(group, |one| one.sent_bytes), total_bytes(group, |one| one.received_bytes));
         let mut sum_sent = times(0.0, sender_seconds, sent, rate(sent, sender_seconds));
         let mut sum_received = times(0.0, receiver_seconds, received, rate(received, receiver_seconds));
-        if tcp {
+        if connects {
             if retransmits(sends) {
                 sum_sent.add("retransmits", total(|one| one.retransmits as i64));
             }
@@ -183,7 +185,7 @@ pub fn end(test: &TestSettings, role: Role, summary: &Summary) -> Json {
         ("remote_system", peer_system.into()),
     ]);
     json.add("cpu_utilization_percent", cpu);
-    if tcp {
+    if connects {
         let (own, peer) = (&summary.congestion, &summary.peer_congestion);
         let (sender, receiver) = if last_sends { (own, peer) } else { (peer, own) };
         for (name, value) in [("sender_tcp_congestion", sender), ("receiver_tcp_congestion", receiver)] {

@@ -147,7 +147,7 @@ impl Report {
             }
             start.add("cookie", cookie_text(cookie));
             match (test.protocol, test.mss) {
-                (Protocol::Udp, _) => {}
+                (Protocol::Udp | Protocol::Sctp, _) => {}
                 (Protocol::Tcp, 0) => start.add("tcp_mss_default", mss),
                 (Protocol::Tcp, mss) => start.add("tcp_mss", mss),
             }
@@ -169,7 +169,7 @@ impl Report {
         }
         self.verbose(&format!("      Cookie: {}\n", cookie_text(cookie)));
         match (test.protocol, test.mss) {
-            (Protocol::Udp, _) => {}
+            (Protocol::Udp | Protocol::Sctp, _) => {}
             (Protocol::Tcp, 0) => self.verbose(&format!("      TCP MSS: {mss} (default)\n")),
             (Protocol::Tcp, mss) => self.verbose(&format!("      TCP MSS: {mss}\n")),
         }

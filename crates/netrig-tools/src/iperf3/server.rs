@@ -38,6 +38,7 @@ const KEEP_ALIVE: KeepAlive = KeepAlive { idle: 5, interval: 2, count: 3 };
 /// A connection whose cookie is not whole.
 struct Newcomer {
     socket: Socket,
+    over: Protocol,
     /// How many were accepted before it.
     order: u64,
     greeting: Greeting,
@@ -61,6 +62,11 @@ struct SessionHandle {
 }
 
 impl SessionHandle {
+    /// Its streams are opened by words over UDP.
+    fn takes_words(&self) -> bool {
+        self.expects == Some(Protocol::Udp)
+    }
+
     fn tell(&self, order: ToSession) {
         // A session that has just ended needs nothing.
         let _ = self.orders.send(order);
@@ -78,6 +84,8 @@ struct Server {
     sessions: Vec<SessionHandle>,
     /// While a session waits for words.
     words: Option<UdpSocket>,
+    /// While a session waits for associations of SCTP.
+    associations: Option<Socket>,
     labels: Labels,
     bell: EventFd,
     tell: Sender<FromSession>,
@@ -118,6 +126,7 @@ pub fn run(
         newcomers: VecDeque::new(),
         sessions: Vec::new(),
         words: None,
+        associations: None,
         labels: Labels::default(),
         bell: EventFd::new().or_code(Code::LISTEN)?,
         tell,
@@ -166,6 +175,7 @@ impl Server {
             ];
             fds.extend(self.newcomers.iter().map(|one| PollFd::new(&one.socket, PollFlags::IN)));
             fds.extend(self.words.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
+            fds.extend(self.associations.iter().map(|socket| PollFd::new(socket, PollFlags::IN)));
             wait(&mut fds, deadline_ns).or_code(Code::ACCEPT)?;
             drop(fds);
             if self.cancel.is_cancelled() {
@@ -179,6 +189,7 @@ impl Server {
             if self.is_done {
                 return Ok(());
             }
+            self.accept_associations();
             self.greet();
             self.read_words();
             if self.is_idle_for_too_long() && self.settings.server.one_off {
@@ -234,17 +245,31 @@ impl Server {
             if socket.set_nonblocking(true).is_err() {
                 continue;
             }
-            if self.newcomers.len() >= MOST_GREETINGS {
-                self.newcomers.pop_front();
-            }
-            self.newcomers.push_back(Newcomer {
-                socket,
-                order: self.accepted,
-                greeting: Greeting::default(),
-                until_ns,
-            });
-            self.accepted += 1;
+            self.welcome(socket, Protocol::Tcp, until_ns);
         }
+    }
+
+    /// Associations of SCTP, whose cookies say which test they are of.
+    fn accept_associations(&mut self) {
+        while let Some((socket, _)) = self.associations.as_ref().and_then(|listener| listener.accept().ok()) {
+            if socket.set_nonblocking(true).is_ok() {
+                self.welcome(socket, Protocol::Sctp, monotonic_ns() + GREETING_NS);
+            }
+        }
+    }
+
+    fn welcome(&mut self, socket: Socket, over: Protocol, until_ns: u64) {
+        if self.newcomers.len() >= MOST_GREETINGS {
+            self.newcomers.pop_front();
+        }
+        self.newcomers.push_back(Newcomer {
+            socket,
+            over,
+            order: self.accepted,
+            greeting: Greeting::default(),
+            until_ns,
+        });
+        self.accepted += 1;
     }
 
     /// Reads cookies as far as they have come.
@@ -254,7 +279,7 @@ impl Server {
             let mut bytes = vec![0; newcomer.greeting.missing()];
             match (&newcomer.socket).read(&mut bytes) {
                 Ok(length) if length > 0 => match newcomer.greeting.push(&bytes[..length]) {
-                    Some(cookie) => self.admit(newcomer.socket, newcomer.order, cookie),
+                    Some(cookie) => self.admit(newcomer.socket, newcomer.over, newcomer.order, cookie),
                     None => self.newcomers.push_back(newcomer),
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && now_ns < newcomer.until_ns => {
@@ -267,12 +292,18 @@ impl Server {
     }
 
     /// A connection that has said its cookie: a stream of a test, or a new test.
-    fn admit(&mut self, socket: Socket, order: u64, cookie: Cookie) {
+    fn admit(&mut self, socket: Socket, over: Protocol, order: u64, cookie: Cookie) {
         if let Some(session) = self.sessions.iter().find(|session| session.cookie == cookie) {
-            match session.expects {
-                Some(Protocol::Tcp) => session.tell(ToSession::Stream(socket, order)),
-                _ => deny(&socket),
+            if session.expects == Some(over) {
+                session.tell(ToSession::Stream(socket, order));
+            } else {
+                deny(&socket);
             }
+            return;
+        }
+        // Tests begin with a control connection, which is one of TCP.
+        if over != Protocol::Tcp {
+            deny(&socket);
             return;
         }
         let full = if self.one_at_a_time() { 1 } else { MOST_SESSIONS };
@@ -364,13 +395,41 @@ impl Server {
             }
         }
         self.give_turns();
+        self.open_for_associations();
+    }
+
+    /// Has a port for associations while a session waits for them.
+    fn open_for_associations(&mut self) {
+        let expecting = |session: &SessionHandle| session.expects == Some(Protocol::Sctp);
+        if !self.sessions.iter().any(expecting) {
+            self.associations = None;
+            return;
+        }
+        let opened = match self.associations.take() {
+            Some(socket) => Ok(socket),
+            None => listen(&self.settings.network, Protocol::Sctp)
+                .and_then(|socket| socket.set_nonblocking(true).or_code(Code::STREAM_LISTEN).map(|()| socket)),
+        };
+        for session in self.sessions.iter_mut().filter(|session| expecting(session)) {
+            match &opened {
+                Ok(_) if session.has_turn => {}
+                Ok(_) => {
+                    session.has_turn = true;
+                    session.tell(ToSession::Turn);
+                }
+                Err(trouble) => {
+                    session.expects = None;
+                    session.tell(ToSession::NoPort(trouble.clone()));
+                }
+            }
+        }
+        self.associations = opened.ok();
     }
 
     /// Lets each session that opens streams over UDP have its turn: words say nothing but where they come from, so that two
     /// tests of one address open theirs one after the other. The port is open while any does.
     fn give_turns(&mut self) {
-        let expecting = |session: &SessionHandle| session.expects == Some(Protocol::Udp);
-        if !self.sessions.iter().any(expecting) {
+        if !self.sessions.iter().any(SessionHandle::takes_words) {
             self.words = None;
             return;
         }
@@ -380,7 +439,7 @@ impl Server {
             match opened {
                 Ok(socket) => self.words = Some(socket.into()),
                 Err(trouble) => {
-                    for session in self.sessions.iter_mut().filter(|session| expecting(session)) {
+                    for session in self.sessions.iter_mut().filter(|session| session.takes_words()) {
                         session.expects = None;
                         session.tell(ToSession::NoPort(trouble.clone()));
                     }
@@ -390,9 +449,10 @@ impl Server {
         }
         for at in 0..self.sessions.len() {
             let home = self.sessions[at].home;
-            let taken = self.sessions.iter().any(|session| session.has_turn && session.home == home);
+            let taken =
+                self.sessions.iter().any(|session| session.takes_words() && session.has_turn && session.home == home);
             let session = &mut self.sessions[at];
-            if expecting(session) && !taken {
+            if session.takes_words() && !taken {
                 session.has_turn = true;
                 session.tell(ToSession::Turn);
             }
@@ -403,10 +463,9 @@ impl Server {
         let Some(listener) = &self.words else { return };
         let mut waiting = received(listener);
         while let Some((word, from)) = waiting.pop_front() {
-            let Some(session) = self.sessions.iter_mut().find(|session| session.has_turn && session.home == home(from))
-            else {
-                continue;
-            };
+            let is_its =
+                |session: &&mut SessionHandle| session.has_turn && session.home == home(from) && session.takes_words();
+            let Some(session) = self.sessions.iter_mut().find(is_its) else { continue };
             // The same word again, which came before its stream had a socket of its own.
             if session.opened.contains(&from) {
                 let _ = listener.send_to(&words::reply_to(&word), from);

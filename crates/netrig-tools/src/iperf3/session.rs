@@ -49,7 +49,7 @@ pub enum ToSession {
 /// What a session tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FromSession {
-    /// It takes streams from now on; over UDP it has to have its turn first.
+    /// It takes streams from now on; over UDP and SCTP it has to have its turn first.
     Expects(u64, Protocol),
     /// It has all its streams.
     Complete(u64),
@@ -92,7 +92,7 @@ pub struct SessionParts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Parameters,
-    /// Waits for its turn at the port of datagrams.
+    /// Waits for its turn at the port of datagrams, or for the port of associations.
     Turn,
     Streams,
     Running,
@@ -341,7 +341,8 @@ impl Session {
         self.tell(FromSession::Expects(self.parts.id, self.test.protocol));
         match self.test.protocol {
             Protocol::Tcp => self.open_for_streams(),
-            Protocol::Udp => {
+            // There is a port of theirs while a test opens its streams.
+            Protocol::Udp | Protocol::Sctp => {
                 self.stage(Stage::Turn);
                 Ok(())
             }
@@ -461,7 +462,7 @@ impl Session {
     fn begin(&mut self) -> Result<(), Broken> {
         let sockets = std::mem::take(&mut self.sockets);
         // Datagrams that are lost would leave the client waiting for the rest.
-        let limited = self.test.omit == 0 && self.test.protocol == Protocol::Tcp;
+        let limited = self.test.omit == 0 && self.test.protocol.connects();
         let mut load = Load::open(&self.test, sockets, limited)?;
         self.cpu = CpuUsage::begin();
         self.say(&[State::TestStart.byte()])?;

@@ -7,6 +7,7 @@ use super::units::Format;
 pub enum Protocol {
     Tcp,
     Udp,
+    Sctp,
 }
 
 impl Protocol {
@@ -14,7 +15,13 @@ impl Protocol {
         match self {
             Self::Tcp => "TCP",
             Self::Udp => "UDP",
+            Self::Sctp => "SCTP",
         }
+    }
+
+    /// Its streams are connections.
+    pub fn connects(self) -> bool {
+        self != Self::Udp
     }
 }
 
@@ -49,6 +56,8 @@ pub struct TestSettings {
     pub mss: u32,
     pub no_delay: bool,
     pub mptcp: bool,
+    /// Streams of an SCTP association; 0 where the system's are left.
+    pub sctp_streams: u16,
     /// Bits per second of each stream; 0 for no limit.
     pub rate: u64,
     pub burst: u32,
@@ -73,6 +82,8 @@ pub struct TestSettings {
 
 /// A message over TCP.
 pub const TCP_LENGTH: u32 = 128 << 10;
+/// A message over SCTP.
+pub const SCTP_LENGTH: u32 = 64 << 10;
 /// A datagram where the path does not tell.
 pub const UDP_LENGTH: u32 = 1460;
 /// Bits per second over UDP.
@@ -98,6 +109,7 @@ impl Default for TestSettings {
             mss: 0,
             no_delay: false,
             mptcp: false,
+            sctp_streams: 0,
             rate: 0,
             burst: 0,
             fq_rate: 0,
@@ -184,6 +196,8 @@ pub struct NetworkSettings {
     pub family: Option<Family>,
     pub bind: Option<String>,
     pub device: Option<String>,
+    /// Addresses of this machine that associations of SCTP have.
+    pub sctp_binds: Vec<String>,
     pub keep_alive: Option<KeepAlive>,
     /// TCP_USER_TIMEOUT, milliseconds.
     pub send_timeout_ms: u32,

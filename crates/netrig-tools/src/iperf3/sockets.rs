@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rig_load::driver::Cancel;
 use rig_sys::clock::monotonic_ns;
-use rig_sys::socket::{self, Buffer, NamedAddress, ZonedAddress, resolve};
+use rig_sys::socket::{self, Buffer, NamedAddress, ZonedAddress, resolve, sctp};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use socket2::{Domain, Protocol as SocketProtocol, Socket, TcpKeepalive, Type};
@@ -195,7 +195,7 @@ fn pacing(socket: &Socket, test: &TestSettings) {
     }
 }
 
-/// What a TCP stream has that an end which has accepted it sets, too.
+/// What a stream over a connection has that an end which has accepted it sets, too.
 ///
 /// # Errors
 /// The kernel's; a congestion control that this end lacks is a warning where it has accepted the stream.
@@ -207,6 +207,12 @@ pub fn stream_options(
     accepted: bool,
 ) -> Result<(), TestError> {
     window(socket, test)?;
+    if test.protocol == Protocol::Sctp {
+        if test.no_delay {
+            sctp::set_no_delay(socket).or_code(Code::NO_DELAY)?;
+        }
+        return service(socket, peer, test.tos);
+    }
     if test.no_delay {
         socket.set_tcp_nodelay(true).or_code(Code::NO_DELAY)?;
     }
@@ -236,7 +242,71 @@ fn labelled(socket: &Socket, to: SocketAddr, label: u32) -> Result<SocketAddr, T
     }
 }
 
-/// A client's stream over TCP, connected.
+/// Binds a socket of SCTP to the addresses of `-X`, in the place of `-B`.
+fn bind_association(
+    socket: &Socket,
+    family: Option<Family>,
+    network: &NetworkSettings,
+    port: u16,
+) -> Result<(), TestError> {
+    let mut all = Vec::new();
+    for host in &network.sctp_binds {
+        all.extend(addresses(host, family, Code::SCTP_BIND)?.iter().map(|address| address.at(port)));
+    }
+    let (first, others) = all.split_first().ok_or(Code::SCTP_BIND)?;
+    let bound = |result: io::Result<()>, at: SocketAddr| {
+        result.map_err(|error| with_what(Code::SCTP_BIND, &error, &format!("bind to {}", NamedAddress::from(at))))
+    };
+    bound(socket.bind(&(*first).into()), *first)?;
+    let port = socket.local_addr().or_code(Code::SCTP_BIND)?.as_socket().map_or(port, |at| at.port());
+    for at in others {
+        let at = SocketAddr::new(at.ip(), port);
+        bound(sctp::bind_more(socket, &[at]), at)?;
+    }
+    Ok(())
+}
+
+/// A client's association of SCTP, connected.
+fn connect_association(
+    to: SocketAddr,
+    test: &TestSettings,
+    network: &NetworkSettings,
+    port: Option<u16>,
+    cancel: &Cancel,
+) -> Result<Socket, TestError> {
+    /// The least and the most that the original has of `-M`; what is beyond is passed over.
+    const SEGMENTS: std::ops::RangeInclusive<u32> = 512..=131_072;
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(SocketProtocol::SCTP));
+    let socket = socket.map_err(|error| no_sctp(Code::STREAM_CONNECT, &error))?;
+    let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
+    if network.sctp_binds.is_empty() {
+        bind_source(&socket, to, network, port, Code::STREAM_CONNECT)?;
+    } else {
+        if let Some(device) = &network.device {
+            socket.bind_device(Some(device.as_bytes())).or_code(Code::BIND_DEVICE)?;
+        }
+        bind_association(&socket, Some(family), network, port.unwrap_or(0))?;
+    }
+    if SEGMENTS.contains(&test.mss) {
+        sctp::set_max_segment(&socket, test.mss).or_code(Code::SET_MSS)?;
+    }
+    if test.sctp_streams > 0 {
+        sctp::set_streams(&socket, test.sctp_streams).or_code(Code::SCTP_STREAMS)?;
+    }
+    stream_options(&socket, to, test, network, false)?;
+    connect(&socket, to, None, cancel).or_code(Code::STREAM_CONNECT)?;
+    Ok(socket)
+}
+
+/// A socket of SCTP that there is none of: the kernel may lack it.
+fn no_sctp(code: Code, error: &io::Error) -> TestError {
+    match Errno::from_io_error(error) {
+        Some(Errno::PROTONOSUPPORT) => TestError::with(Code::NO_SCTP, "this kernel has none (`modprobe sctp`)"),
+        _ => TestError::system(code, error),
+    }
+}
+
+/// A client's stream over TCP or SCTP, connected.
 ///
 /// # Errors
 /// The kernel's.
@@ -247,6 +317,9 @@ pub fn connect_stream(
     port: Option<u16>,
     cancel: &Cancel,
 ) -> Result<Socket, TestError> {
+    if test.protocol == Protocol::Sctp {
+        return connect_association(to, test, network, port, cancel);
+    }
     let protocol = test.mptcp.then_some(SocketProtocol::MPTCP);
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, protocol).or_code(Code::STREAM_CONNECT)?;
     bind_source(&socket, to, network, port, Code::STREAM_CONNECT)?;
@@ -300,7 +373,7 @@ pub fn connect_datagrams(
     Ok(socket)
 }
 
-/// A server's socket at its port, for connections or for datagrams.
+/// A server's socket at its port, for connections, datagrams or associations.
 ///
 /// # Errors
 /// The kernel's.
@@ -311,8 +384,15 @@ pub fn listen(network: &NetworkSettings, protocol: Protocol) -> Result<Socket, T
         (None, Some(Family::V4)) => (Ipv4Addr::UNSPECIFIED, network.port).into(),
         (None, _) => (Ipv6Addr::UNSPECIFIED, network.port).into(),
     };
+    let has_addresses = protocol == Protocol::Sctp && !network.sctp_binds.is_empty();
+    let at = match network.sctp_binds.first().filter(|_| has_addresses) {
+        Some(host) => {
+            addresses(host, network.family, Code::SCTP_BIND)?.first().ok_or(Code::SCTP_BIND)?.at(network.port)
+        }
+        None => at,
+    };
     let open = |at: SocketAddr, over: Option<SocketProtocol>| -> io::Result<Socket> {
-        let kind = if protocol == Protocol::Tcp { Type::STREAM } else { Type::DGRAM };
+        let kind = if protocol.connects() { Type::STREAM } else { Type::DGRAM };
         let socket = Socket::new(Domain::for_address(at), kind, over)?;
         socket.set_reuse_address(true)?;
         if let Some(device) = &network.device {
@@ -321,9 +401,8 @@ pub fn listen(network: &NetworkSettings, protocol: Protocol) -> Result<Socket, T
         if at.is_ipv6() {
             socket.set_only_v6(network.family == Some(Family::V6) || network.bind.is_some())?;
         }
-        socket.bind(&at.into())?;
-        if protocol == Protocol::Tcp {
-            socket.listen(1024)?;
+        if !has_addresses {
+            socket.bind(&at.into())?;
         }
         Ok(socket)
     };
@@ -331,14 +410,27 @@ pub fn listen(network: &NetworkSettings, protocol: Protocol) -> Result<Socket, T
     let attempt = |at: SocketAddr| match protocol {
         Protocol::Tcp => open(at, Some(SocketProtocol::MPTCP)).or_else(|_| open(at, None)),
         Protocol::Udp => open(at, None),
+        Protocol::Sctp => open(at, Some(SocketProtocol::SCTP)),
     };
     let no_ipv6 = |error: &io::Error| Errno::from_io_error(error) == Some(Errno::AFNOSUPPORT);
-    match attempt(at) {
+    let opened = match attempt(at) {
         Err(error) if network.family.is_none() && no_ipv6(&error) => {
-            attempt((Ipv4Addr::UNSPECIFIED, network.port).into()).or_code(code)
+            attempt((Ipv4Addr::UNSPECIFIED, network.port).into())
         }
-        other => other.or_code(code),
+        other => other,
+    };
+    let socket = opened.map_err(|error| match protocol {
+        Protocol::Sctp => no_sctp(code, &error),
+        Protocol::Tcp | Protocol::Udp => TestError::system(code, &error),
+    })?;
+    if has_addresses {
+        let family = if at.is_ipv4() { Family::V4 } else { Family::V6 };
+        bind_association(&socket, Some(family), network, network.port)?;
     }
+    if protocol.connects() {
+        socket.listen(1024).or_code(code)?;
+    }
+    Ok(socket)
 }
 
 /// An address as it is printed: IPv4 in IPv6 as IPv4, without brackets.

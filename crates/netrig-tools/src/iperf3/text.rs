@@ -34,8 +34,14 @@ fn bracket(label: i32) -> String {
 }
 
 impl Layout<'_> {
-    fn is_tcp(&self) -> bool {
-        self.test.protocol == Protocol::Tcp
+    /// Its rows have no datagrams.
+    fn connects(&self) -> bool {
+        self.test.protocol.connects()
+    }
+
+    /// Of SCTP the original has the columns of retransmits in the rows of senders, and not above them or in sums.
+    fn is_sctp(&self) -> bool {
+        self.test.protocol == Protocol::Sctp
     }
 
     fn both_ways(&self) -> bool {
@@ -72,7 +78,7 @@ impl Layout<'_> {
 
     /// Above the first interval.
     pub fn interval_header(&self) -> String {
-        self.header(match (self.is_tcp(), self.sends(), self.both_ways()) {
+        self.header(match (self.connects(), self.sends() && !self.is_sctp(), self.both_ways()) {
             (true, true, _) => "         Retr  Cwnd",
             (true, false, _) => "",
             (false, true, false) => "         Total Datagrams",
@@ -85,7 +91,7 @@ impl Layout<'_> {
         let times = (interval.start, interval.end);
         let head = self.head(&bracket(*label), *sends, times, interval.bytes, interval.bytes_per_second());
         let omitted = if interval.omitted { "(omitted)" } else { "" };
-        match (self.is_tcp(), sends) {
+        match (self.connects(), sends) {
             (true, true) => {
                 let window = transfer(interval.congestion_window as f64);
                 format!("{head}  {:3}   {window}s       {omitted}\n", interval.retransmits)
@@ -111,7 +117,7 @@ impl Layout<'_> {
         let times = (first.start, first.end);
         let head = self.head("[SUM]", sends, times, bytes, rate(bytes, first.seconds()));
         let omitted = if first.omitted { "(omitted)" } else { "" };
-        match (self.is_tcp(), sends) {
+        match (self.connects(), sends && !self.is_sctp()) {
             (true, true) => format!("{head}  {:3}             {omitted}\n", total(|one| one.retransmits as i64)),
             (true, false) => format!("{head}                  {omitted}\n"),
             (false, true) => format!("{head} {} {}  {omitted}\n", self.wide(), total(|one| one.packets)),
@@ -148,7 +154,7 @@ impl Layout<'_> {
             lines.push("Test Complete. Summary Results:\n".to_owned());
         }
         let any_retransmits = summary.own_retransmits || summary.peer_retransmits;
-        lines.push(self.header(match (self.is_tcp(), any_retransmits) {
+        lines.push(self.header(match (self.connects(), any_retransmits) {
             (true, true) => "         Retr",
             (true, false) => "",
             (false, _) => "         Jitter    Lost/Total Datagrams",
@@ -194,14 +200,14 @@ impl Layout<'_> {
         );
         if self.lacks(false, stream.sends) {
             self.unavailable(&label, false, lines);
-        } else if self.is_tcp() && retransmits {
+        } else if self.connects() && (retransmits || self.is_sctp()) {
             lines.push(format!("{sender}  {:3}            sender\n", stream.retransmits));
-        } else if self.is_tcp() {
+        } else if self.connects() {
             lines.push(format!("{sender}                  sender\n"));
         } else {
             lines.push(format!("{sender}  {}  sender\n", datagrams(0.0, 0, stream.sender_packets, 0.0)));
         }
-        if !self.is_tcp() && stream.out_of_order > 0 {
+        if !self.connects() && stream.out_of_order > 0 {
             lines.push(format!(
                 "[SUM]{} {:4.1}-{:4.1} sec  {} datagrams received out-of-order\n",
                 self.role_of(stream.sends),
@@ -212,7 +218,7 @@ impl Layout<'_> {
         }
         if self.lacks(true, stream.sends) {
             self.unavailable(&label, true, lines);
-        } else if self.is_tcp() {
+        } else if self.connects() {
             lines.push(format!("{receiver}                  receiver\n"));
         } else if self.test.omit > 0 && stream.omitted_errors.is_none() {
             let jitter_ms = stream.jitter_s * 1e3;
@@ -236,21 +242,21 @@ impl Layout<'_> {
         let receiver = self.head("[SUM]", sends, (0.0, receiver_seconds), received, rate(received, receiver_seconds));
         let total = |of: fn(&StreamSummary) -> i64| total(group, of);
         if self.lacks(false, sends) {
-            if self.is_tcp() {
+            if self.connects() {
                 self.unavailable("[SUM]", false, lines);
             }
-        } else if self.is_tcp() && retransmits {
+        } else if self.connects() && retransmits {
             lines.push(format!("{sender}  {:3}             sender\n", total(|one| one.retransmits as i64)));
-        } else if self.is_tcp() {
+        } else if self.connects() {
             lines.push(format!("{sender}                  sender\n"));
         } else {
             lines.push(format!("{sender}  {}  sender\n", datagrams(0.0, 0, total(|one| one.sender_packets), 0.0)));
         }
         if self.lacks(true, sends) {
-            if self.is_tcp() {
+            if self.connects() {
                 self.unavailable("[SUM]", true, lines);
             }
-        } else if self.is_tcp() {
+        } else if self.connects() {
             lines.push(format!("{receiver}                  receiver\n"));
         } else {
             let jitter = group.iter().map(|stream| stream.jitter_s).sum::<f64>() / group.len() as f64;
@@ -270,7 +276,7 @@ impl Layout<'_> {
                 lines.push(cpu_line("receiver", "sender", summary));
             }
         }
-        if self.is_tcp() {
+        if self.connects() {
             let (own, peer) = (&summary.congestion, &summary.peer_congestion);
             let (sender, receiver) = if sends { (own, peer) } else { (peer, own) };
             lines.extend(sender.iter().map(|name| format!("snd_tcp_congestion {name}\n")));

@@ -96,7 +96,12 @@ pub const VERSION: &str = "3.21";
 /// A client's parameters.
 pub fn parameters(test: &TestSettings) -> Json {
     let mut json = object([]);
-    json.add(if test.protocol == Protocol::Tcp { "tcp" } else { "udp" }, true);
+    let protocol = match test.protocol {
+        Protocol::Tcp => "tcp",
+        Protocol::Udp => "udp",
+        Protocol::Sctp => "sctp",
+    };
+    json.add(protocol, true);
     json.add("omit", test.omit);
     if let Some(cpu) = test.server_affinity {
         json.add("server_affinity", cpu);
@@ -181,9 +186,6 @@ pub fn read_parameters(json: &Json) -> Result<TestSettings, TestError> {
     if !matches!(json, Json::Object(_)) {
         return Err(Code::RECEIVE_PARAMETERS.into());
     }
-    if json.is_true("sctp") {
-        return Err(Code::NO_SCTP.into());
-    }
     let within = |name: &str, least: i64, most: i64, code: Code, or: i64| match json.integer(name) {
         None => Ok(or),
         Some(value) if (least..=most).contains(&value) => Ok(value),
@@ -192,7 +194,11 @@ pub fn read_parameters(json: &Json) -> Result<TestSettings, TestError> {
     let bad = Code::RECEIVE_PARAMETERS;
     let text = |name: &str| json.text(name).map(str::to_owned);
     let on = |name: &str| json.integer(name).is_some_and(|value| value != 0);
-    let protocol = if json.is_true("udp") { Protocol::Udp } else { Protocol::Tcp };
+    let protocol = match (json.is_true("sctp"), json.is_true("udp")) {
+        (true, _) => Protocol::Sctp,
+        (false, true) => Protocol::Udp,
+        (false, false) => Protocol::Tcp,
+    };
     let flow = match (json.is_true("bidirectional"), json.is_true("reverse")) {
         (true, _) => Flow::Both,
         (false, true) => Flow::Reverse,
@@ -217,6 +223,8 @@ pub fn read_parameters(json: &Json) -> Result<TestSettings, TestError> {
         mss: within("MSS", 0, 32_767, Code::MSS, 0)? as u32,
         no_delay: json.is_true("nodelay"),
         mptcp: json.is_true("mptcp"),
+        // The client's side of an association asks for them.
+        sctp_streams: 0,
         rate: within("bandwidth", 0, i64::MAX, bad, 0)? as u64,
         burst: within("burst", 1, 1000, Code::BURST, 0)? as u32,
         fq_rate: within("fqrate", 0, i64::MAX, bad, 0)? as u64,

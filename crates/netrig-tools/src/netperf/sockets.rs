@@ -87,7 +87,7 @@ impl SocketSettings {
                     socket::set_congestion_control(&socket, name).map_err(io::Error::other)?;
                 }
             }
-            Transport::Sctp if self.no_delay => socket::set_sctp_no_delay(&socket)?,
+            Transport::Sctp if self.no_delay => socket::sctp::set_no_delay(&socket)?,
             _ => {}
         }
         if self.keep_alive {

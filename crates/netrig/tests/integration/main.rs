@@ -17,6 +17,7 @@ mod lb_e2e;
 mod machine;
 mod netperf;
 mod ntttcp;
+mod sctp;
 mod spread;
 mod stdio;
 mod store;

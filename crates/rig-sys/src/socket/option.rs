@@ -62,15 +62,6 @@ pub fn set_fast_open_connect(socket: impl AsFd) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &1)
 }
 
-/// Sends without waiting for more on an SCTP socket (SCTP_NODELAY, RFC 6458, 8.1.5).
-///
-/// # Errors
-/// Those of setsockopt(2).
-pub fn set_sctp_no_delay(socket: impl AsFd) -> io::Result<()> {
-    const SCTP_NODELAY: c_int = 3;
-    set_option(socket, libc::IPPROTO_SCTP, SCTP_NODELAY, &1)
-}
-
 /// Has a raw socket of ICMP receive echo replies and nothing else (ICMP_FILTER of linux/icmp.h; ICMPV6_FILTER, RFC 3542, 3.2).
 ///
 /// # Errors
@@ -106,6 +97,16 @@ pub(crate) fn set_option<T>(socket: impl AsFd, level: c_int, option: c_int, valu
     let result = unsafe {
         let value = std::ptr::from_ref(value).cast();
         libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, value, size_of::<T>() as libc::socklen_t)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sets an option whose value has any length.
+pub(super) fn set_option_bytes(socket: impl AsFd, level: c_int, option: c_int, value: &[u8]) -> io::Result<()> {
+    // SAFETY: pointer and length are those of a slice that lives through the call, which the kernel reads.
+    let result = unsafe {
+        let length = value.len() as libc::socklen_t;
+        libc::setsockopt(socket.as_fd().as_raw_fd(), level, option, value.as_ptr().cast(), length)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

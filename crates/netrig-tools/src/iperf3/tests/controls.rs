@@ -123,7 +123,6 @@ fn parameters_have_their_ranges_and_types() {
         (r#"{"tcp":true,"TOS":256}"#, Code::TOS),
         (r#"{"tcp":true,"burst":0}"#, Code::BURST),
         (r#"{"tcp":true,"bandwidth":-5}"#, Code::RECEIVE_PARAMETERS),
-        (r#"{"sctp":true}"#, Code::NO_SCTP),
     ] {
         assert_eq!(read(text).unwrap_err().code, code, "{text}");
     }
@@ -131,6 +130,8 @@ fn parameters_have_their_ranges_and_types() {
     let odd = read(r#"{"udp":1,"tcp":true,"parallel":"4","time":5,"reverse":1,"later":{"a":[]}}"#).unwrap();
     assert_eq!((odd.protocol, odd.parallel, odd.time, odd.flow), (Protocol::Tcp, 1, 5, Flow::Forward));
     assert_eq!(odd.length, 128 << 10);
+    let sctp = read(r#"{"sctp":true,"time":5}"#).unwrap();
+    assert_eq!((sctp.protocol, sctp.length), (Protocol::Sctp, 64 << 10));
 }
 
 #[test]

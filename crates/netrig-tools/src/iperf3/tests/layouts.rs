@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use jiff::Zoned;
 use rig_load::worker::embedded::streams::DatagramCounts;
-use rig_sys::socket::TcpInfo;
+use rig_sys::socket::{TcpInfo, sctp};
 
 use super::super::console::{Console, timestamp};
 use super::super::figures::{Reading, StreamFigures, Summary};
@@ -41,10 +41,19 @@ fn reading(test: &TestSettings, sends: bool, second: u64) -> Reading {
         reordering_events: 1,
         ..TcpInfo::default()
     };
+    let association = sctp::Status {
+        send_window: 3 << 20,
+        unacknowledged: 0,
+        pending: 0,
+        congestion_window: 900 * 1448,
+        rtt_ticks: 12,
+        path_mtu: 1500,
+    };
     let received = DatagramCounts { highest: datagrams, lost: 12 * second, out_of_order: second, jitter_s: 31e-6 };
     match (test.protocol, sends) {
-        (Protocol::Tcp, true) => Reading { bytes, tcp: Some(tcp), ..Reading::default() },
-        (Protocol::Tcp, false) => Reading { bytes, ..Reading::default() },
+        (Protocol::Tcp, true) => Reading { bytes, sender: Some(tcp.into()), ..Reading::default() },
+        (Protocol::Sctp, true) => Reading { bytes, sender: Some(association.into()), ..Reading::default() },
+        (Protocol::Tcp | Protocol::Sctp, false) => Reading { bytes, ..Reading::default() },
         (Protocol::Udp, true) => Reading { bytes, datagrams_sent: datagrams, ..Reading::default() },
         (Protocol::Udp, false) => Reading { bytes, datagrams: received, ..Reading::default() },
     }
@@ -121,6 +130,7 @@ fn the_originals_layout() {
     insta::assert_snapshot!("udp", text("-c h -u", None));
     insta::assert_snapshot!("udp-reverse-parallel", text("-c h -u -R -P 2 -O 1", None));
     insta::assert_snapshot!("udp-bidir", text("-c h -u --bidir", None));
+    insta::assert_snapshot!("sctp-parallel", text("-c h --sctp -P 2", None));
     insta::assert_snapshot!("server-tcp", server("-s -V", Flow::Forward, Protocol::Tcp, 1));
     insta::assert_snapshot!("server-udp-bidir", server("-s -V", Flow::Both, Protocol::Udp, 2));
 }

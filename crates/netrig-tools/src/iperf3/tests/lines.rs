@@ -150,7 +150,8 @@ fn what_does_not_work_is_refused_by_name() {
         assert_eq!(refused, matches!(spec.scope, Scope::Refused(_)), "{line}");
         assert!(help().contains(&format!("--{}", spec.long)));
     }
-    assert!(refusal("-c h --sctp").starts_with("parameter error - --sctp is not honoured: "));
+    assert!(refusal("-c h -F x").starts_with("parameter error - --file is not honoured: "));
+    assert!(refusal("-c h --sctp --nstreams 0").starts_with("parameter error - unable to set SCTP_INIT"));
     assert!(matches!(parse(&words("-h")), Ok(Parsed::Help)) && matches!(parse(&words("-v")), Ok(Parsed::Version)));
     assert!(help().lines().all(|line| line.len() <= 160));
     assert_eq!(Code(9999).to_string(), "int_errno=9999");

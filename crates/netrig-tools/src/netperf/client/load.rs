@@ -215,7 +215,13 @@ fn end_data(options: &Options, cancel: &Cancel, socket: &OwnedFd) {
     let mut rest = vec![0_u8; 1 << 16];
     while monotonic_ns() < until_ns {
         let wait = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-        match poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&wait)) {
+        // poll(2) tells nothing of an association of SCTP that has ended; recv(2), which waits no longer either, does: ENOTCONN.
+        let ready = match options.transport {
+            Transport::Sctp if cancel.is_cancelled() => return,
+            Transport::Sctp => Ok(1),
+            _ => poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&wait)),
+        };
+        match ready {
             Ok(0) if cancel.is_cancelled() => return,
             Ok(0) | Err(rustix::io::Errno::INTR) => continue,
             Ok(_) => {}

@@ -60,7 +60,7 @@ pub fn run(mut program: Command, options: &str) -> ProcessOutput {
 }
 
 /// Numbers of the last line that begins with one, and of the one before it where that does, too.
-fn numbers(output: &ProcessOutput) -> Vec<Vec<f64>> {
+pub fn numbers(output: &ProcessOutput) -> Vec<Vec<f64>> {
     let row = |line: &str| -> Option<Vec<f64>> {
         line.split_whitespace()
             .map(|word| word.parse().ok())
