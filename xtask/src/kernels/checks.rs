@@ -43,6 +43,16 @@ const STANDS_ON: [(&str, &str); 10] = [
 /// Whose programs take an emulated CPU seconds to verify in each scenario, or test.
 const LONG: [&str; 6] =
     ["balancer cases", "vrouter cases", "suite balancer", "suite protection", "suite floods", "suite overlay"];
+/// Cases that hold what is done in a second against a limit, or against other CPUs at the same moment: emulation is too slow for the one and
+/// has one CPU after the other.
+const BY_SPEED: [&str; 6] = [
+    "balancer::changes::cpus_do_not_make_the_same_connection_twice",
+    "vrouter::copies::all_of_a_stream_is_copied_while_it_goes_on_as_ever",
+    "vrouter::copies::copies_are_read_by_tshark",
+    "vrouter::flood::nobody_has_frames_copied_without_end",
+    "vrouter::pieces::nobody_has_packets_cut_without_end",
+    "vrouter::watched::refusals_are_told_as_many_as_an_interface_may",
+];
 /// Of the tests of the vRouter's service those that do with what a busy machine's emulation has of time.
 const VROUTER: [&str; 2] = ["vrouter::containers_of_two_nodes", "vrouter::flows_go_on"];
 /// Of the tests of traffic those that do with what emulation has of time: not `steady`, whose hundreds of conversations stop there.
@@ -199,6 +209,8 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
         checks.push(Check { name: name.to_owned(), about, setup, command, limit, quick, kind });
     };
     let datapath = |arguments: &[&str]| programs.tests("rig-datapath::integration", arguments);
+    let skipped: Vec<&str> = BY_SPEED.iter().flat_map(|test| ["--skip", test]).collect();
+    let cases = |module: &str| datapath(&[&[module][..], &skipped].concat());
     let netrig = |modules: &[&str]| programs.tests("netrig::integration", modules);
     let objects = ["verified::the_verifier_has_no_more_to_do_than_it_had", "--exact", "--nocapture"];
     let objects = programs.tests("rig-datapath", &objects)?;
@@ -206,9 +218,17 @@ pub fn all(programs: &Programs) -> Result<Vec<Check>> {
     let doctor = format!("{} doctor --json > {DOCTOR}", programs.netrig.display());
     add("doctor", "`netrig doctor`: what of each suite can be made", Setup::Guest, &doctor, Kind::Doctor);
     for (name, about, tests) in [
-        ("balancer cases", "packets through the balancer's program, byte by byte", datapath(&["balancer::"])?),
-        ("vrouter cases", "packets through the vRouter's programs, byte by byte", datapath(&["vrouter::"])?),
-        ("steer cases", "packets through the spreader's program", datapath(&["steer::"])?),
+        (
+            "balancer cases",
+            "packets through the balancer's program, byte by byte, but for what hangs on speed",
+            cases("balancer::")?,
+        ),
+        (
+            "vrouter cases",
+            "packets through the vRouter's programs, byte by byte, but for what hangs on speed",
+            cases("vrouter::")?,
+        ),
+        ("steer cases", "packets through the spreader's program", cases("steer::")?),
         ("cpu time", "exact CPU time of softirqs, interrupts and tasks", datapath(&["cputime::"])?),
         (
             "vrouter service",
@@ -634,6 +654,20 @@ mod tests {
     fn verified_instructions_are_those_of_programs_alone() {
         let log = "running 1 test\nLinux 6.1\nDebian clang version 14.0.6\nbalance/balance 97319\nvrouter trace/from_underlay 3\n";
         assert_eq!(verified(log), [("balance/balance", 97319), ("vrouter trace/from_underlay", 3)]);
+    }
+
+    #[test]
+    fn what_is_left_out_of_the_cases_is_there() {
+        let tests = crate::command::root().join("crates/rig-datapath/tests/integration");
+        for test in BY_SPEED.iter().chain(&TRAFFIC) {
+            let mut parts: Vec<&str> = test.split("::").collect();
+            let name = parts.pop().unwrap();
+            let file = parts.iter().fold(tests.clone(), |path, part| path.join(part)).with_extension("rs");
+            let text =
+                fs::read_to_string(&file).or_else(|_| fs::read_to_string(file.with_extension("").join("mod.rs")));
+            let text = text.unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            assert!(text.contains(&format!("fn {name}()")) || text.contains(&format!("mod {name};")), "{test}");
+        }
     }
 
     #[test]
