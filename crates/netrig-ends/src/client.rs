@@ -1,7 +1,7 @@
 //! The client: one control connection, one worker, one thread that waits for both.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rig_cli::exit::StoppedByUser;
 use rig_facts::record::Environment;
 use rig_load::driver::{Cancel, Process};
-use rig_load::exchange::{PathOffset, ask_over};
+use rig_load::exchange::{PathMarks, PathOffset, ask_over};
 use rig_load::plan::WorkerPlan;
 use rig_load::record::Sample;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns};
@@ -192,11 +192,18 @@ fn attempt(address: SocketAddr, source: &SourceBinding, cancel: &Cancel) -> io::
 }
 
 /// How far the clock of who answers there is from this one, by datagrams on the way of those of the load.
-fn exchange(to: SocketAddr, source: &SourceBinding, cancel: &Cancel) -> io::Result<Option<PathOffset>> {
+fn exchange(
+    to: SocketAddr,
+    marks: PathMarks,
+    source: &SourceBinding,
+    cancel: &Cancel,
+) -> io::Result<Option<PathOffset>> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
     source.bind(&socket, to).map_err(io::Error::other)?;
-    socket.connect(&to.into())?;
-    ask_over(socket.into(), Some(cancel.as_fd()))
+    let socket = UdpSocket::from(socket);
+    marks.apply(&socket)?;
+    socket.connect(to)?;
+    ask_over(socket, Some(cancel.as_fd()))
 }
 
 /// Where the conversation is when a trial can begin.
@@ -238,9 +245,9 @@ impl Link {
                     Err(error) => self.session.not_started(&error),
                 },
                 Action::Order(order) => self.order(&order),
-                Action::Exchange(to) => {
+                Action::Exchange(to, marks) => {
                     // What is not to be had costs no trial: the questions over this connection hold then.
-                    let path = exchange(to, &self.source, &self.cancel).ok().flatten();
+                    let path = exchange(to, marks, &self.source, &self.cancel).ok().flatten();
                     if self.cancel.is_cancelled() {
                         return Err(StoppedByUser.into());
                     }

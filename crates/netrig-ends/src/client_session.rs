@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rig_facts::record::{Clocks, EndClocks, Environment, OffsetReading};
+use rig_load::exchange::PathMarks;
 use rig_load::plan::{Load, Phases, Role, Times, WorkerPlan};
 use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::{Sample, WorkerRecord};
@@ -46,7 +47,7 @@ pub enum Action {
     /// Hand the order to the worker.
     Order(Order),
     /// Exchange times by datagrams with who answers there, and call [`ClientSession::exchanged`].
-    Exchange(SocketAddr),
+    Exchange(SocketAddr, PathMarks),
     /// Read the machine's counters and call [`ClientSession::counted`].
     Count,
     /// An interim sample: the end's name and what it saw.
@@ -280,7 +281,8 @@ impl ClientSession {
                 let mut to = self.server;
                 to.set_port(port);
                 comparison.exchanging();
-                self.actions.push_back(Action::Exchange(to));
+                let marks = self.marks();
+                self.actions.push_back(Action::Exchange(to, marks));
             }
             (Reply::Pong { number, now_ns: server_ns }, State::Comparing(comparison))
                 if comparison.is_answered(number) =>

@@ -151,7 +151,7 @@ pub fn server(script: &[u8]) -> u32 {
                     done += u32::from(matches!(reply, Reply::Done(_)));
                     assert_is_a_line(&session.line(&reply), wire::LONGEST_REPLY + PREFIX);
                 }
-                server_session::Action::Answer(address) => {
+                server_session::Action::Answer(address, _) => {
                     assert!(!answering && worker.is_none(), "what has the port of the load");
                     assert!(is_proven, "answers to who has no key");
                     assert_eq!(address, SocketAddr::new(local.ip(), 0));
@@ -273,7 +273,7 @@ pub fn client(script: &[u8]) -> u32 {
                 }
                 client_session::Action::Order(Order::Go { start_ns }) => assert!(start_ns >= now_ns),
                 client_session::Action::Order(order) => panic!("{order:?} is the caller's"),
-                client_session::Action::Exchange(to) => {
+                client_session::Action::Exchange(to, _) => {
                     assert!(is_proven, "datagrams to a server that has no key");
                     assert_eq!(to.ip(), server.ip());
                     client.exchanged(None, now_ns);

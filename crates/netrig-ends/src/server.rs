@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rig_facts::record::Environment;
 use rig_load::driver::{Cancel, Process};
+use rig_load::exchange::PathMarks;
 use rig_load::plan::WorkerPlan;
 use rig_load::protocol::Order;
 use rig_stats::units::counted;
@@ -309,7 +310,7 @@ impl Server {
                         self.lost(id, &error);
                     }
                 }
-                Action::Answer(address) => self.answer(id, address),
+                Action::Answer(address, marks) => self.answer(id, address, marks),
                 Action::EndAnswering => client.answering = None,
                 Action::Start(plan) => self.start(id, *plan),
                 Action::Close => {
@@ -352,10 +353,10 @@ impl Server {
         self.limits.admit_test(count(running().count()), count(of_address)).map_err(|refusal| refusal.to_string())
     }
 
-    fn answer(&mut self, id: u64, address: SocketAddr) {
+    fn answer(&mut self, id: u64, address: SocketAddr, marks: PathMarks) {
         let Some(peer) = self.clients.get(&id).map(|client| client.peer) else { return };
         let started = self.has_room(peer).and_then(|()| {
-            Answerer::start(address, peer.ip()).map_err(|error| format!("exchange times at {address}: {error}"))
+            Answerer::start(address, peer.ip(), marks).map_err(|error| format!("exchange times at {address}: {error}"))
         });
         let Some(client) = self.clients.get_mut(&id) else { return };
         let Some(session) = &mut client.session else { return };

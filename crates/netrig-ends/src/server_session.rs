@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rig_facts::record::Environment;
+use rig_load::exchange::PathMarks;
 use rig_load::plan::{Phases, Role, Times, WorkerPlan};
 use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::WorkerRecord;
@@ -38,7 +39,7 @@ pub enum Action {
     Reply(Reply),
     /// Answer exchanges of times at this address, of who has the client's, and call [`ServerSession::answering`]; if there is no room, or it
     /// cannot be, [`ServerSession::not_started`].
-    Answer(SocketAddr),
+    Answer(SocketAddr, PathMarks),
     /// Answer them no more.
     EndAnswering,
     /// Start a worker with this plan, if there is room for one; else call [`ServerSession::not_started`].
@@ -225,7 +226,7 @@ impl ServerSession {
     fn requested(&mut self, request: Request, now_ns: u64) {
         match (request, &mut self.state) {
             (Request::Hello(client), State::Greeting) => self.greeted(&client, now_ns),
-            (Request::Clock, State::Idle | State::Answering { .. }) => self.compare_clocks(now_ns),
+            (Request::Clock(marks), State::Idle | State::Answering { .. }) => self.compare_clocks(marks, now_ns),
             (Request::Open(ask), State::Idle) => self.asked(*ask, now_ns),
             (Request::Open(ask), State::Answering { .. }) => {
                 self.actions.push_back(Action::EndAnswering);
@@ -243,7 +244,7 @@ impl ServerSession {
                 let name = match request {
                     Request::Hello(_) => "hello",
                     Request::Open(_) => "open",
-                    Request::Clock => "clock",
+                    Request::Clock(_) => "clock",
                     Request::Ping { .. } => "ping",
                     Request::Go { .. } => "go",
                 };
@@ -273,13 +274,13 @@ impl ServerSession {
         self.deadline_ns = after(now_ns, self.limits.idle);
     }
 
-    fn compare_clocks(&mut self, now_ns: u64) {
+    fn compare_clocks(&mut self, marks: PathMarks, now_ns: u64) {
         if matches!(self.state, State::Answering { .. }) {
             self.actions.push_back(Action::EndAnswering);
         }
         self.state = State::Answering { pings: 0 };
         self.deadline_ns = after(now_ns, ANSWERING);
-        self.actions.push_back(Action::Answer(self.data_address()));
+        self.actions.push_back(Action::Answer(self.data_address(), marks));
     }
 
     /// The port that [`Action::Answer`] has.

@@ -5,7 +5,7 @@
 //!   welcome {protocol, version}   ---->
 //!                                 <----     hello {protocol, version}
 //!   machine {...}                 ---->
-//!                                 <----     clock                    (datagrams, before and after)
+//!                                 <----     clock {dscp, hop_limit}  (datagrams, before and after)
 //!   answering {port}              ---->     (exchanges, then pings)
 //!                                 <----     open {load, phases, cpus}
 //!   listening {port}              ---->     (the client's worker connects)
@@ -21,6 +21,7 @@
 //! server that ends says `goodbye` to clients without a running test.
 
 use rig_facts::record::Environment;
+use rig_load::exchange::PathMarks;
 use rig_load::plan::{Load, Phases};
 use rig_load::record::{Sample, WorkerRecord};
 use serde::{Deserialize, Serialize};
@@ -50,7 +51,7 @@ pub enum Request {
     Hello(Version),
     Open(Box<TestRequest>),
     /// To answer exchanges of times by datagrams, and pings. Only of a server that says that it compares clocks.
-    Clock,
+    Clock(PathMarks),
     Ping {
         number: u32,
     },

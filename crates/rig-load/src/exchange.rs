@@ -20,10 +20,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rig_sys::clock::{RealtimeAhead, monotonic_ns};
-use rig_sys::socket::{receive_stamped, sent_stamp, stamp_datagrams};
+use rig_sys::socket::{Dscp, receive_stamped, sent_stamp, stamp_datagrams};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+
+use crate::plan::SocketOptions;
 
 const MAGIC: u64 = 0x6e72_636c_6f63_6b31;
 const WORDS: usize = 6;
@@ -100,6 +102,34 @@ impl Best {
 
     fn found(self) -> Option<PathOffset> {
         self.found.map(|found| PathOffset { stepped: self.stepped, ..found })
+    }
+}
+
+/// What of a load's packets may decide on their way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathMarks {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<Dscp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hop_limit: Option<u32>,
+}
+
+impl PathMarks {
+    /// Those of a load's packets.
+    pub fn of(options: &SocketOptions) -> Self {
+        let SocketOptions { dscp, hop_limit, .. } = *options;
+        Self { dscp, hop_limit }
+    }
+
+    /// Has what a socket sends carry them.
+    ///
+    /// # Errors
+    /// What the kernel does not grant, by name.
+    pub fn apply(self, socket: &UdpSocket) -> io::Result<()> {
+        let Self { dscp, hop_limit } = self;
+        let ipv6 = socket.local_addr()?.is_ipv6();
+        SocketOptions { dscp, hop_limit, ..SocketOptions::default() }.apply(socket, ipv6).map_err(io::Error::other)
     }
 }
 

@@ -2,7 +2,7 @@
 //! control connection, the better of which holds.
 
 use rig_facts::record::{ClockOffset, Clocks, EndClocks, OffsetReading};
-use rig_load::exchange::PathOffset;
+use rig_load::exchange::{PathMarks, PathOffset};
 use rig_load::plan::Load;
 
 use super::{ANSWER_TIMEOUT, Action, ClientSession, NAME, PING_TIME, PINGS, State, TestRecords, after};
@@ -56,7 +56,12 @@ impl ClientSession {
         let comparison = Comparison { stage: ComparisonStage::Asked, path: None, asked: None, ends };
         self.state = State::Comparing(Box::new(comparison));
         self.deadline_ns = deadline_ns;
-        self.actions.push_back(Action::Send(Request::Clock));
+        self.actions.push_back(Action::Send(Request::Clock(self.marks())));
+    }
+
+    /// What exchanges carry to go the load's way.
+    pub(super) fn marks(&self) -> PathMarks {
+        PathMarks::of(&self.test.client.socket_options())
     }
 
     /// What [`Action::Exchange`] found out: the server's clock less this one; `None` where it was not answered.

@@ -110,8 +110,7 @@ impl TwoMachines {
                     let line = self.session.line(&reply);
                     self.to_client.push_back((self.now_ns + TRIP, line));
                 }
-                Served::Answer(_) => self.session.answering(9),
-                Served::EndAnswering => {}
+                Served::Answer(..) => self.session.answering(9),
                 Served::Start(plan) => {
                     self.plans[1] = Some(*plan);
                     self.session.worker_said(Event::Listening { port: 7 }, server_ns);
@@ -120,7 +119,7 @@ impl TwoMachines {
                 Served::Order(Order::Go { start_ns }) => self.starts[1] = Some(start_ns - self.offset_ns),
                 Served::Order(order) => panic!("{order:?}"),
                 Served::Count => self.session.counted(Self::reading(server_ns)),
-                Served::Close => {}
+                Served::EndAnswering | Served::Close => {}
             }
         }
         while let Some(action) = self.client.next_action() {
@@ -129,7 +128,7 @@ impl TwoMachines {
                     let line = self.client.line(&request);
                     self.to_server.push_back((self.now_ns + TRIP, line));
                 }
-                Action::Exchange(to) => {
+                Action::Exchange(to, _) => {
                     assert_eq!(to, ([10, 0, 0, 2], 9).into());
                     let path = self.path.map(|(off, bound_ns)| PathOffset {
                         at_ns: self.now_ns,

@@ -4,7 +4,7 @@ use std::io::{self, PipeWriter, pipe};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::thread::{self, JoinHandle};
 
-use rig_load::exchange::answer_over;
+use rig_load::exchange::{PathMarks, answer_over};
 
 /// It answers until it is dropped.
 #[derive(Debug)]
@@ -16,8 +16,9 @@ pub(super) struct Answerer {
 
 impl Answerer {
     /// With the port that it has.
-    pub(super) fn start(address: SocketAddr, client: IpAddr) -> io::Result<(Self, u16)> {
+    pub(super) fn start(address: SocketAddr, client: IpAddr, marks: PathMarks) -> io::Result<(Self, u16)> {
         let socket = UdpSocket::bind(address)?;
+        marks.apply(&socket)?;
         let port = socket.local_addr()?.port();
         let (input, end) = pipe()?;
         let answer = move || answer_over(socket, Some(client.to_canonical()), input);

@@ -482,33 +482,34 @@ fn sealed_lines_count_once_in_their_order_and_in_their_direction() {
 fn clocks_are_compared_for_a_while() {
     let mut table = Table::greeted();
     let at = SocketAddr::from(([10, 0, 0, 2], 0));
+    let marks = PathMarks { dscp: "af41".parse().ok(), hop_limit: Some(9) };
     let answering = |table: &mut Table| {
         table.session.answering(9);
         assert_eq!(table.actions(), [Action::Reply(Reply::Answering { port: 9 })]);
         table.says(&Request::Ping { number: 1 });
         assert_eq!(table.actions(), [Action::Reply(Reply::Pong { number: 1, now_ns: table.now_ns })]);
     };
-    table.says(&Request::Clock);
-    assert_eq!(table.actions(), [Action::Answer(at)]);
+    table.says(&Request::Clock(marks));
+    assert_eq!(table.actions(), [Action::Answer(at, marks)]);
     answering(&mut table);
     // Anew: what answered before has the port no more.
-    table.says(&Request::Clock);
-    assert_eq!(table.actions(), [Action::EndAnswering, Action::Answer(at)]);
+    table.says(&Request::Clock(marks));
+    assert_eq!(table.actions(), [Action::EndAnswering, Action::Answer(at, marks)]);
     answering(&mut table);
     table.pass(10_000);
     assert_eq!(table.actions(), [Action::EndAnswering]);
-    table.says(&Request::Clock);
-    assert_eq!(table.actions(), [Action::Answer(at)]);
+    table.says(&Request::Clock(marks));
+    assert_eq!(table.actions(), [Action::Answer(at, marks)]);
     answering(&mut table);
     table.says(&Request::Open(TestRequest { peer_clock_ns: -7, ..ask() }.into()));
     let actions = table.actions();
     let [Action::EndAnswering, Action::Start(plan)] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(plan.peer_clock_ns, -7);
     // Not while a test is opened.
-    table.says(&Request::Clock);
+    table.says(&Request::Clock(marks));
     table.closes_with(&["'clock' out of turn"]);
     let mut full = Table::greeted();
-    full.says(&Request::Clock);
+    full.says(&Request::Clock(marks));
     full.actions();
     full.session.not_started(&"no room");
     full.closes_with(&["no room"]);
