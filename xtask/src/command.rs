@@ -26,6 +26,13 @@ pub fn target() -> PathBuf {
 pub fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
+    // What `cargo run` says of this program. Build scripts that read the like for their own packages, as ring's, would have all
+    // that stands on them built again whenever cargo is started without and then by this program.
+    for (name, _) in env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 
@@ -76,4 +83,21 @@ pub fn epoch() -> Result<String> {
     let log = Command::new("git").args(["log", "-1", "--format=%ct"]).current_dir(root()).output();
     let time = String::from_utf8_lossy(&log.context("cannot start git")?.stdout).trim().to_owned();
     if time.is_empty() { bail!("no git here: set SOURCE_DATE_EPOCH") } else { Ok(time) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    #[test]
+    fn cargo_is_started_without_what_cargo_says_of_this_program() {
+        let command = cargo(["build"]);
+        let changed: BTreeMap<_, _> = command.get_envs().collect();
+        for name in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PKG_VERSION"] {
+            assert!(env::var_os(name).is_some(), "{name}: cargo says it to tests");
+            assert_eq!(changed.get(std::ffi::OsStr::new(name)), Some(&None), "{name}");
+        }
+    }
 }
