@@ -42,9 +42,8 @@ Examples:
 pub const RUN: &str = "\
 Examples:
   netrig run layers --quick               a first look
-  netrig run layers --label before        ... change something, and then:
-  netrig run layers --against before
-  netrig run layers --on a=HOST --on b=HOST    over two machines, by ssh
+  netrig run layers --label before; CHANGE; netrig run layers --against before
+  netrig run layers --on a=web1 --on b=web2    over two machines, by ssh
   netrig run cni --conflist FILE          any CNI network, plug-in by plug-in
 Status: 0 done, 1 worse than before, 2 bad input, 3 the machine lacks something,
 4 failed, 130 stopped. `netrig help run` tells more.";

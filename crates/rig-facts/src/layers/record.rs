@@ -176,6 +176,31 @@ mod tests {
     use super::*;
 
     #[test]
+    fn stacks_of_machines_are_told_apart() {
+        use rig_sys::perf::Clock;
+
+        let of = |clock, lost, note: &str| {
+            let mut stacks = FoldedStacks::default();
+            (stacks.clock, stacks.lost, stacks.notes) = (clock, lost, vec![note.to_owned()]);
+            stacks
+        };
+        let each = |clocks: [Option<Clock>; 2]| {
+            let stacks = clocks.map(|clock| of(clock, 0, "a note"));
+            MachineStacks::Each(["a", "b"].map(str::to_owned).into_iter().zip(stacks).collect())
+        };
+        let (cycles, timer) = (Some(Clock::Cycles), Some(Clock::CpuClock));
+        assert_eq!(each([cycles, timer]).of_two_clocks(), Some(["a", "b"]));
+        for clocks in [[cycles, cycles], [timer, timer], [None, timer]] {
+            assert_eq!(each(clocks).of_two_clocks(), None);
+        }
+        assert!(each([cycles, cycles]).of("c").is_none());
+        assert_eq!(each([cycles, cycles]).notes(), ["a: a note", "b: a note"]);
+        let one = MachineStacks::One(of(timer, 2, "a note"));
+        assert_eq!((one.of_two_clocks(), one.of("c").is_some()), (None, true));
+        assert_eq!(one.notes(), ["a note", "2 samples were due and did not come."]);
+    }
+
+    #[test]
     fn a_stack_is_of_what_it_went_into_last() {
         let kind = |functions: &str| {
             Kind::of(&format!("load-0;main{}", functions.split(' ').map(|f| format!(";{f}_[k]")).collect::<String>()))
