@@ -1,7 +1,7 @@
 //! The client: one control connection, one worker, one thread that waits for both.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +11,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rig_cli::exit::StoppedByUser;
 use rig_facts::record::Environment;
 use rig_load::driver::{Cancel, Process};
+use rig_load::exchange::{PathMarks, PathOffset, ask_over};
 use rig_load::plan::WorkerPlan;
 use rig_load::record::Sample;
 use rig_sys::clock::{self, monotonic_after, monotonic_ns};
@@ -111,8 +112,9 @@ pub fn run(
     }
     let (program, cancel) = (program.to_owned(), cancel.clone());
     let meter = Meter::new()?;
-    let mut link =
-        Link { socket, server, server_listens: true, session, worker: None, watched: None, meter, program, cancel };
+    let source = test.source.clone();
+    let (server_listens, worker, watched) = (true, None, None);
+    let mut link = Link { socket, server, source, server_listens, session, worker, watched, meter, program, cancel };
     let mut done = 0;
     loop {
         match link.carry_out(watch)? {
@@ -189,6 +191,21 @@ fn attempt(address: SocketAddr, source: &SourceBinding, cancel: &Cancel) -> io::
     Ok(Some(socket.into()))
 }
 
+/// How far the clock of who answers there is from this one, by datagrams on the way of those of the load.
+fn exchange(
+    to: SocketAddr,
+    marks: PathMarks,
+    source: &SourceBinding,
+    cancel: &Cancel,
+) -> io::Result<Option<PathOffset>> {
+    let socket = Socket::new(Domain::for_address(to), Type::DGRAM, Some(Protocol::UDP))?;
+    source.bind(&socket, to).map_err(io::Error::other)?;
+    let socket = UdpSocket::from(socket);
+    marks.apply(&socket)?;
+    socket.connect(to)?;
+    ask_over(socket, Some(cancel.as_fd()))
+}
+
 /// Where the conversation is when a trial can begin.
 enum ClientStage {
     Greeted,
@@ -199,6 +216,7 @@ enum ClientStage {
 struct Link {
     socket: TcpStream,
     server: SocketAddr,
+    source: SourceBinding,
     /// Until the server closes the connection.
     server_listens: bool,
     session: ClientSession,
@@ -227,6 +245,14 @@ impl Link {
                     Err(error) => self.session.not_started(&error),
                 },
                 Action::Order(order) => self.order(&order),
+                Action::Exchange(to, marks) => {
+                    // What is not to be had costs no trial: the questions over this connection hold then.
+                    let path = exchange(to, marks, &self.source, &self.cancel).ok().flatten();
+                    if self.cancel.is_cancelled() {
+                        return Err(StoppedByUser.into());
+                    }
+                    self.session.exchanged(path, monotonic_ns());
+                }
                 Action::Count => {
                     let place = self.watched.as_ref().and_then(|counted| counted.account);
                     self.session.counted(self.meter.read(place)?);

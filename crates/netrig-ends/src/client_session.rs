@@ -1,17 +1,20 @@
 //! The client's part in the conversation with a server: what comes in, and what to do about it. No I/O, no clock: the
 //! caller brings bytes, events and times, and carries out the actions.
 
+mod comparison;
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rig_facts::record::Clocks;
-use rig_facts::record::Environment;
+use rig_facts::record::{Clocks, EndClocks, Environment, OffsetReading};
+use rig_load::exchange::PathMarks;
 use rig_load::plan::{Load, Phases, Role, Times, WorkerPlan};
 use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::{Sample, WorkerRecord};
 use rig_sys::socket::{NamedAddress, SourceBinding};
 
+use self::comparison::Comparison;
 use super::machine::{BEGIN_MISSED, MachineUse, Reading};
 use super::records;
 use super::seal::{self, End, Key, Nonce, Seal, SealError};
@@ -43,6 +46,8 @@ pub enum Action {
     Start(Box<WorkerPlan>),
     /// Hand the order to the worker.
     Order(Order),
+    /// Exchange times by datagrams with who answers there, and call [`ClientSession::exchanged`].
+    Exchange(SocketAddr, PathMarks),
     /// Read the machine's counters and call [`ClientSession::counted`].
     Count,
     /// An interim sample: the end's name and what it saw.
@@ -75,6 +80,8 @@ pub struct TestRecords {
     pub server: WorkerRecord,
     pub server_machine: MachineUse,
     pub clocks: Clocks,
+    /// What one-way delays are known by; without it there are none.
+    pub end_clocks: Option<EndClocks>,
 }
 
 #[derive(Debug)]
@@ -82,6 +89,7 @@ enum State {
     Greeting,
     Introduced,
     Idle,
+    Comparing(Box<Comparison>),
     Opening { started: bool, here: bool, there: bool },
     Pinging { number: u32, sent_ns: u64, since_ns: u64, clocks: Option<Clocks> },
     Running(Box<RunningTrial>),
@@ -144,6 +152,10 @@ pub struct ClientSession {
     trust: Authentication,
     lines: Lines,
     state: State,
+    /// Whether the server compares clocks.
+    server_compares: bool,
+    /// How far the clocks were apart before the load of this trial, where that is needed.
+    clocks_before: Option<OffsetReading>,
     deadline_ns: u64,
     actions: VecDeque<Action>,
 }
@@ -153,7 +165,8 @@ impl ClientSession {
     pub fn new(server: SocketAddr, test: Test, now_ns: u64) -> Self {
         let (lines, state) = (Lines::new(LONGEST_REPLY), State::Greeting);
         let (deadline_ns, actions) = (after(now_ns, ANSWER_TIMEOUT), VecDeque::new());
-        Self { server, name: server.into(), test, trust: Authentication::None, lines, state, deadline_ns, actions }
+        let (name, trust, server_compares, clocks_before) = (server.into(), Authentication::None, false, None);
+        Self { server, name, test, trust, lines, state, server_compares, clocks_before, deadline_ns, actions }
     }
 
     /// One that believes only a server that has the key. `nonce` is used for no other.
@@ -189,8 +202,16 @@ impl ClientSession {
         if !matches!(self.state, State::Idle) {
             return;
         }
+        match self.server_compares && matches!(self.test.server, Load::UdpStream(_)) {
+            true => self.compare_clocks(None, after(now_ns, ANSWER_TIMEOUT)),
+            false => self.open(now_ns),
+        }
+    }
+
+    fn open(&mut self, now_ns: u64) {
         let Test { server, server_cpus, phases, .. } = &self.test;
-        let ask = TestRequest { load: server.clone(), phases: *phases, cpus: server_cpus.clone() };
+        let load = self.with_known_clocks(server);
+        let ask = TestRequest { load, phases: *phases, cpus: server_cpus.clone(), peer_clock_ns: self.ahead_ns() };
         self.state = State::Opening { started: false, here: false, there: false };
         self.deadline_ns = after(now_ns, OPEN_TIMEOUT);
         self.actions.push_back(Action::Send(Request::Open(Box::new(ask))));
@@ -256,6 +277,19 @@ impl ClientSession {
                 *clocks = Some(Clocks::with(*clocks, *sent_ns, now_ns, server_ns));
                 self.ping_or_go(now_ns);
             }
+            (Reply::Answering { port }, State::Comparing(comparison)) if comparison.is_asked() && port != 0 => {
+                let mut to = self.server;
+                to.set_port(port);
+                comparison.exchanging();
+                let marks = self.marks();
+                self.actions.push_back(Action::Exchange(to, marks));
+            }
+            (Reply::Pong { number, now_ns: server_ns }, State::Comparing(comparison))
+                if comparison.is_answered(number) =>
+            {
+                comparison.answered(now_ns, server_ns);
+                self.compare_on(now_ns);
+            }
             (Reply::Sample(sample), State::Running(running)) if running.samples > 0 => {
                 running.samples -= 1;
                 self.actions.push_back(Action::Show(server_session::NAME, *sample));
@@ -268,6 +302,7 @@ impl ClientSession {
                 let name = match reply {
                     Reply::Welcome(_) => "welcome",
                     Reply::Machine(_) => "machine",
+                    Reply::Answering { .. } => "answering",
                     Reply::Listening { .. } => "listening",
                     Reply::Connected => "connected",
                     Reply::Pong { .. } => "pong",
@@ -314,6 +349,7 @@ impl ClientSession {
             }
             (Authentication::Sealed(_), Some(_)) => return self.fail("the server sent 'welcome' out of turn".into()),
         };
+        self.server_compares = server.compares_clocks;
         self.state = State::Introduced;
         self.deadline_ns = after(now_ns, ANSWER_TIMEOUT);
         self.actions.push_back(Action::Send(Request::Hello(own)));
@@ -327,10 +363,10 @@ impl ClientSession {
             name: NAME.into(),
             cpus: client_cpus.clone(),
             role: Role::Connect { to, source: source.clone() },
-            load: client.clone(),
+            load: self.with_known_clocks(client),
             phases: *phases,
             ceiling: None,
-            peer_clock_ns: 0,
+            peer_clock_ns: self.ahead_ns().saturating_neg(),
         };
         self.actions.push_back(Action::Start(Box::new(plan)));
     }
@@ -463,7 +499,7 @@ impl ClientSession {
         let silent = format!("the server at {} did not answer within {ANSWER_TIMEOUT:?}", self.name);
         match &self.state {
             State::Greeting => self.fail(format!("{silent}: does netrig listen on that port?")),
-            State::Introduced | State::Pinging { .. } => self.fail(silent),
+            State::Introduced | State::Pinging { .. } | State::Comparing(_) => self.fail(silent),
             State::Opening { there: true, .. } => {
                 self.fail(format!("the client's connections were not open within {OPEN_TIMEOUT:?}"));
             }
@@ -520,10 +556,18 @@ impl ClientSession {
             *time = clocks.to_client(*time);
         }
         let client_machine = begin.until(&end);
-        let ends = TestRecords { client: *client, client_machine, server, server_machine, clocks };
-        self.actions.push_back(Action::Done(Box::new(ends)));
-        if let Some(why) = farewell {
-            self.fail(why);
+        let ends = TestRecords { client: *client, client_machine, server, server_machine, clocks, end_clocks: None };
+        match (self.clocks_before.take(), farewell) {
+            (Some(before), None) => {
+                let deadline_ns = after(self.deadline_ns, ANSWER_TIMEOUT);
+                self.compare_clocks(Some((ends, before)), deadline_ns);
+            }
+            (before, farewell) => {
+                self.done(ends, before.is_some());
+                if let Some(why) = farewell {
+                    self.fail(why);
+                }
+            }
         }
     }
 
@@ -554,10 +598,15 @@ impl ClientSession {
     }
 
     fn fail(&mut self, why: String) {
-        if matches!(self.state, State::Over) {
-            return;
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Over => return,
+            State::Comparing(comparison) => {
+                if let Some((ends, _)) = comparison.ends {
+                    self.done(ends, true);
+                }
+            }
+            _ => {}
         }
-        self.state = State::Over;
         // What was done before stays done.
         self.actions.retain(|action| matches!(action, Action::Done(_)));
         self.actions.push_back(Action::Fail(why));

@@ -15,6 +15,7 @@
 //! | `s` | the server shuts down, or the connection ends |
 //! | `=` | the rest of the line comes sealed, as the next that the other end says |
 //! | `k` | (first line alone) there is a key at both ends |
+//! | `u` | (first line alone, before that one) the client wants datagrams |
 //! | other | the whole line and a line feed come over the wire |
 
 use std::collections::BTreeMap;
@@ -23,7 +24,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rig_facts::record::Environment;
-use rig_load::plan::{Engine, Flow, Load, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan};
+use rig_load::plan::{
+    Datagrams, Engine, Flow, Load, Pacing, Phases, ReceiveMode, Role, SendMode, TcpStream, WorkerPlan,
+};
 use rig_load::protocol::{Event, Order};
 use rig_report::{Format, Options};
 use rig_sys::counters::CpuTicks;
@@ -120,6 +123,7 @@ pub fn server(script: &[u8]) -> u32 {
         seal = Some(Seal::new(End::Client, &key(), NONCES.0, NONCES.1, welcome));
     }
     let (mut worker, mut closed, mut done) = (None, false, 0);
+    let mut answering = false;
     for step in steps(script) {
         match step {
             Step::Wire(bytes) => session.received(&bytes, now_ns),
@@ -147,10 +151,19 @@ pub fn server(script: &[u8]) -> u32 {
                     done += u32::from(matches!(reply, Reply::Done(_)));
                     assert_is_a_line(&session.line(&reply), wire::LONGEST_REPLY + PREFIX);
                 }
+                server_session::Action::Answer(address, _) => {
+                    assert!(!answering && worker.is_none(), "what has the port of the load");
+                    assert!(is_proven, "answers to who has no key");
+                    assert_eq!(address, SocketAddr::new(local.ip(), 0));
+                    answering = true;
+                    session.answering(7);
+                }
+                server_session::Action::EndAnswering => answering = false,
                 server_session::Action::Start(plan) => {
+                    assert!(!answering, "what has the port of the load");
                     assert!(worker.is_none(), "a second worker");
                     assert!(is_proven, "a worker for who has no key");
-                    assert_is_harmless(&plan, local, peer, &limits);
+                    assert_is_harmless(*plan, local, peer, &limits);
                     worker = Some(false);
                 }
                 server_session::Action::Order(Order::Go { start_ns }) => {
@@ -161,7 +174,7 @@ pub fn server(script: &[u8]) -> u32 {
                 server_session::Action::Count => session.counted(reading(now_ns)),
                 server_session::Action::Close => {
                     closed = true;
-                    worker = None;
+                    (worker, answering) = (None, false);
                 }
             }
         }
@@ -180,16 +193,17 @@ fn assert_is_a_line(line: &[u8], longest: usize) {
     assert!(line.len() <= longest && line.iter().filter(|&&byte| byte == b'\n').count() == 1 && line.ends_with(b"\n"));
 }
 
-fn assert_is_harmless(plan: &WorkerPlan, local: SocketAddr, peer: SocketAddr, limits: &Limits) {
+fn assert_is_harmless(plan: WorkerPlan, local: SocketAddr, peer: SocketAddr, limits: &Limits) {
     plan.validate().expect("a plan is checked before it is used");
     let Role::Listen { address, only_from } = plan.role else { panic!("a server does not connect") };
     assert_eq!((address, only_from), (SocketAddr::new(local.ip(), 0), Some(peer.into())));
     assert_eq!(plan.name, server_session::NAME);
-    let ask = TestRequest { load: plan.load.clone(), phases: plan.phases, cpus: plan.cpus.clone() };
+    let WorkerPlan { load, phases, cpus, peer_clock_ns, .. } = plan;
+    let ask = TestRequest { load, phases, cpus, peer_clock_ns };
     limits.check(&ask).expect("what is beyond the limits is refused");
 }
 
-/// Plays a script against a client that has just connected to a server, and that wants tests of a TCP stream for as long
+/// Plays a script against a client that has just connected to a server, and that wants tests of a TCP stream, or of datagrams, for as long
 /// as it gets them. Returns how many came to their end.
 ///
 /// # Panics
@@ -197,7 +211,10 @@ fn assert_is_harmless(plan: &WorkerPlan, local: SocketAddr, peer: SocketAddr, li
 /// cannot be written, go on after the end, or wait for ever.
 pub fn client(script: &[u8]) -> u32 {
     let server: SocketAddr = ([192, 0, 2, 2], wire::PORT).into();
-    let test = test();
+    let (script, test) = match script.strip_prefix(b"u\n") {
+        Some(rest) => (rest, datagrams()),
+        None => (script, test()),
+    };
     let mut now_ns = 5_000_000_000;
     let mut client = ClientSession::new(server, test.clone(), now_ns);
     let (script, is_keyed) = keyed(script);
@@ -256,6 +273,11 @@ pub fn client(script: &[u8]) -> u32 {
                 }
                 client_session::Action::Order(Order::Go { start_ns }) => assert!(start_ns >= now_ns),
                 client_session::Action::Order(order) => panic!("{order:?} is the caller's"),
+                client_session::Action::Exchange(to, _) => {
+                    assert!(is_proven, "datagrams to a server that has no key");
+                    assert_eq!(to.ip(), server.ip());
+                    client.exchanged(None, now_ns);
+                }
                 client_session::Action::Count => client.counted(reading(now_ns)),
                 client_session::Action::Show(..) => {}
                 client_session::Action::Ready(_) => client.begin(now_ns),
@@ -307,6 +329,26 @@ pub(super) fn test() -> Test {
         server_cpus: Vec::new(),
         phases,
     }
+}
+
+/// The same of datagrams.
+pub(super) fn datagrams() -> Test {
+    let load = Load::UdpStream(Datagrams {
+        flow: Flow::Forward,
+        threads: 1,
+        connections: 2,
+        message: 1024,
+        batch: 1,
+        segments: 1,
+        coalesce: false,
+        throttle: Some(1 << 20),
+        pacing: Pacing::Thread,
+        shared_clock: false,
+        send_buffer: None,
+        receive_buffer: None,
+        options: Default::default(),
+    });
+    Test { client: load.clone(), server: load, ..test() }
 }
 
 fn assert_can_be_reported(ends: &client_session::TestRecords, test: &Test) {

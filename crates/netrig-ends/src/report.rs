@@ -67,7 +67,7 @@ pub fn trial(ends: &TestRecords, load: &Load, ordinal: u32, started_unix_ms: i64
         hosts: Vec::new(),
         calibration: None,
         clocks: Some(ends.clocks),
-        end_clocks: None,
+        end_clocks: ends.end_clocks.clone(),
         scenario: load.name().into(),
         ordinal,
         block: Some(ordinal),
@@ -165,6 +165,9 @@ fn blocks(outcome: &TestResult<'_>) -> Vec<Block> {
         blocks.push(Block::info("Both ends are this machine: the CPU figures of each contain the other's work."));
     }
     blocks.extend(skew(outcome.trials).map(Block::info));
+    if matches!(outcome.test.client, Load::UdpStream(_)) {
+        blocks.extend(delays(outcome.trials).map(Block::info));
+    }
     blocks
 }
 
@@ -265,6 +268,21 @@ fn skew(trials: &[TrialRecord]) -> Option<String> {
         clocks.round_trips,
         us(clocks.shortest_ns),
     ))
+}
+
+/// How well one-way delays are known, or why there are none.
+fn delays(trials: &[TrialRecord]) -> Option<String> {
+    if let Some(known) = build::clocks::of_delays(trials) {
+        return Some(format!("{}.", build::capitalised(&known)));
+    }
+    let uncompared = trials.iter().filter(|trial| trial.end_clocks.is_none()).count();
+    let of = if uncompared == trials.len() { String::new() } else { format!(" of {uncompared} trials") };
+    (uncompared > 0).then(|| {
+        format!(
+            "One-way delay is not given{of}: the clocks were not compared before and after the load (the server is of an \
+             older version, or ended)."
+        )
+    })
 }
 
 fn details(outcome: &TestResult<'_>) -> Vec<Block> {

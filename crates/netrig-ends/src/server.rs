@@ -3,6 +3,7 @@
 //! Every buffer has a bound: what a client sends is read in pieces and kept up to one line, and a client that does not
 //! take its answers is not read from, then dropped.
 
+mod answerer;
 mod client;
 mod listen;
 
@@ -18,6 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rig_facts::record::Environment;
 use rig_load::driver::{Cancel, Process};
+use rig_load::exchange::PathMarks;
 use rig_load::plan::WorkerPlan;
 use rig_load::protocol::Order;
 use rig_stats::units::counted;
@@ -27,6 +29,7 @@ use rig_sys::socket::{NamedAddress, ZonedAddress};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
+use self::answerer::Answerer;
 use self::client::{Client, ClientFd};
 pub use self::listen::{Family, ListenScope, listen};
 
@@ -307,6 +310,8 @@ impl Server {
                         self.lost(id, &error);
                     }
                 }
+                Action::Answer(address, marks) => self.answer(id, address, marks),
+                Action::EndAnswering => client.answering = None,
                 Action::Start(plan) => self.start(id, *plan),
                 Action::Close => {
                     client.close(monotonic_ns());
@@ -337,18 +342,37 @@ impl Server {
         }
     }
 
-    fn start(&mut self, id: u64, plan: WorkerPlan) {
-        let Some(peer) = self.clients.get(&id).map(|client| client.peer) else { return };
+    /// Whether there is room for one more test, of a client with that address; else why not.
+    fn has_room(&self, peer: SocketAddr) -> Result<(), String> {
         let same = same_client(peer.into());
         let running = || {
-            let tests = self.clients.values().filter(|client| client.worker.is_some()).map(|client| client.peer.into());
+            let tests = self.clients.values().filter(|client| client.is_testing()).map(|client| client.peer.into());
             tests.chain(self.ending.iter().map(|(address, _)| *address))
         };
         let of_address = running().filter(|address| same_client(*address) == same).count();
+        self.limits.admit_test(count(running().count()), count(of_address)).map_err(|refusal| refusal.to_string())
+    }
+
+    fn answer(&mut self, id: u64, address: SocketAddr, marks: PathMarks) {
+        let Some(peer) = self.clients.get(&id).map(|client| client.peer) else { return };
+        let started = self.has_room(peer).and_then(|()| {
+            Answerer::start(address, peer.ip(), marks).map_err(|error| format!("exchange times at {address}: {error}"))
+        });
+        let Some(client) = self.clients.get_mut(&id) else { return };
+        let Some(session) = &mut client.session else { return };
+        match started {
+            Ok((answerer, port)) => {
+                client.answering = Some(answerer);
+                session.answering(port);
+            }
+            Err(why) => session.not_started(&why),
+        }
+    }
+
+    fn start(&mut self, id: u64, plan: WorkerPlan) {
+        let Some(peer) = self.clients.get(&id).map(|client| client.peer) else { return };
         let started = self
-            .limits
-            .admit_test(count(running().count()), count(of_address))
-            .map_err(|refusal| refusal.to_string())
+            .has_room(peer)
             .and_then(|()| self.start_worker(id, &plan).map_err(|error| format!("start a worker: {error}")));
         let Some(client) = self.clients.get_mut(&id) else { return };
         match started {

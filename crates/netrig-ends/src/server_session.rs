@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rig_facts::record::Environment;
+use rig_load::exchange::PathMarks;
 use rig_load::plan::{Phases, Role, Times, WorkerPlan};
 use rig_load::protocol::{Event, Lines, Order};
 use rig_load::record::WorkerRecord;
@@ -27,13 +28,20 @@ const GO_TIMEOUT: Duration = Duration::from_secs(20);
 const LATEST_START: Duration = Duration::from_secs(20);
 /// After the load, until the worker has drained its connections, sent its record and ended.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pings of one test.
+/// How long exchanges of times are answered.
+const ANSWERING: Duration = Duration::from_secs(10);
+/// Pings of one test, and of one comparison of clocks.
 const PINGS: u32 = 64;
 
 /// What the caller has to do, in this order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     Reply(Reply),
+    /// Answer exchanges of times at this address, of who has the client's, and call [`ServerSession::answering`]; if there is no room, or it
+    /// cannot be, [`ServerSession::not_started`].
+    Answer(SocketAddr, PathMarks),
+    /// Answer them no more.
+    EndAnswering,
     /// Start a worker with this plan, if there is room for one; else call [`ServerSession::not_started`].
     Start(Box<WorkerPlan>),
     /// Hand the order to the worker.
@@ -48,8 +56,15 @@ pub enum Action {
 enum State {
     Greeting,
     Idle,
+    /// Exchanges of times.
+    Answering {
+        pings: u32,
+    },
     Opening(Phases),
-    Ready { phases: Phases, pings: u32 },
+    Ready {
+        phases: Phases,
+        pings: u32,
+    },
     Running(Box<RunningTrial>),
     Closed,
 }
@@ -211,8 +226,13 @@ impl ServerSession {
     fn requested(&mut self, request: Request, now_ns: u64) {
         match (request, &mut self.state) {
             (Request::Hello(client), State::Greeting) => self.greeted(&client, now_ns),
+            (Request::Clock(marks), State::Idle | State::Answering { .. }) => self.compare_clocks(marks, now_ns),
             (Request::Open(ask), State::Idle) => self.asked(*ask, now_ns),
-            (Request::Ping { number }, State::Ready { pings, .. }) if *pings < PINGS => {
+            (Request::Open(ask), State::Answering { .. }) => {
+                self.actions.push_back(Action::EndAnswering);
+                self.asked(*ask, now_ns);
+            }
+            (Request::Ping { number }, State::Ready { pings, .. } | State::Answering { pings }) if *pings < PINGS => {
                 *pings += 1;
                 self.reply(Reply::Pong { number, now_ns });
             }
@@ -224,6 +244,7 @@ impl ServerSession {
                 let name = match request {
                     Request::Hello(_) => "hello",
                     Request::Open(_) => "open",
+                    Request::Clock(_) => "clock",
                     Request::Ping { .. } => "ping",
                     Request::Go { .. } => "go",
                 };
@@ -253,20 +274,39 @@ impl ServerSession {
         self.deadline_ns = after(now_ns, self.limits.idle);
     }
 
+    fn compare_clocks(&mut self, marks: PathMarks, now_ns: u64) {
+        if matches!(self.state, State::Answering { .. }) {
+            self.actions.push_back(Action::EndAnswering);
+        }
+        self.state = State::Answering { pings: 0 };
+        self.deadline_ns = after(now_ns, ANSWERING);
+        self.actions.push_back(Action::Answer(self.data_address(), marks));
+    }
+
+    /// The port that [`Action::Answer`] has.
+    pub fn answering(&mut self, port: u16) {
+        self.reply(Reply::Answering { port });
+    }
+
+    /// Where the load comes to, and exchanges before and after it.
+    fn data_address(&self) -> SocketAddr {
+        let mut address = self.local;
+        address.set_port(self.limits.data_port.unwrap_or(0));
+        address
+    }
+
     fn asked(&mut self, ask: TestRequest, now_ns: u64) {
         if let Err(refusal) = self.limits.check(&ask) {
             return self.refuse(&refusal);
         }
-        let mut address = self.local;
-        address.set_port(self.limits.data_port.unwrap_or(0));
         let plan = WorkerPlan {
             name: NAME.into(),
             cpus: ask.cpus,
-            role: Role::Listen { address, only_from: Some(self.peer.into()) },
+            role: Role::Listen { address: self.data_address(), only_from: Some(self.peer.into()) },
             load: ask.load,
             phases: ask.phases,
             ceiling: self.limits.ceiling(),
-            peer_clock_ns: 0,
+            peer_clock_ns: ask.peer_clock_ns,
         };
         if let Err(error) = plan.validate() {
             return self.refuse(&Refusal::Plan(error));
@@ -296,7 +336,7 @@ impl ServerSession {
 
     /// The worker that [`Action::Start`] asked for cannot be had.
     pub fn not_started(&mut self, why: &dyn std::fmt::Display) {
-        if matches!(self.state, State::Opening(_)) {
+        if matches!(self.state, State::Opening(_) | State::Answering { .. }) {
             self.refuse(why);
         }
     }
@@ -367,6 +407,10 @@ impl ServerSession {
             State::Idle => {
                 let limit = limits.idle;
                 self.refuse(&format_args!("no test asked for within {limit:?} (--idle-timeout)"));
+            }
+            State::Answering { .. } => {
+                self.actions.push_back(Action::EndAnswering);
+                self.idle(now_ns);
             }
             State::Opening(_) => self.fail(&format_args!("the connections were not open within {OPEN_TIMEOUT:?}")),
             State::Ready { .. } => self.fail(&format_args!("no order to start within {GO_TIMEOUT:?}")),

@@ -5,6 +5,8 @@
 //!   welcome {protocol, version}   ---->
 //!                                 <----     hello {protocol, version}
 //!   machine {...}                 ---->
+//!                                 <----     clock {dscp, hop_limit}  (datagrams, before and after)
+//!   answering {port}              ---->     (exchanges, then pings)
 //!                                 <----     open {load, phases, cpus}
 //!   listening {port}              ---->     (the client's worker connects)
 //!   connected                     ---->
@@ -19,6 +21,7 @@
 //! server that ends says `goodbye` to clients without a running test.
 
 use rig_facts::record::Environment;
+use rig_load::exchange::PathMarks;
 use rig_load::plan::{Load, Phases};
 use rig_load::record::{Sample, WorkerRecord};
 use serde::{Deserialize, Serialize};
@@ -47,6 +50,8 @@ const LONGEST_WORDS: usize = 500;
 pub enum Request {
     Hello(Version),
     Open(Box<TestRequest>),
+    /// To answer exchanges of times by datagrams, and pings. Only of a server that says that it compares clocks.
+    Clock(PathMarks),
     Ping {
         number: u32,
     },
@@ -65,11 +70,24 @@ pub struct Version {
     /// The server's when it asks for a key; the client's, which then seals what it says ([`super::seal`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonce: Option<Nonce>,
+    /// It takes [`Request::Clock`]: versions before do not say so.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub compares_clocks: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_false(is: &bool) -> bool {
+    !is
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(ns: &i64) -> bool {
+    *ns == 0
 }
 
 impl Version {
     pub fn own() -> Self {
-        Self { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into(), nonce: None }
+        Self { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").into(), nonce: None, compares_clocks: true }
     }
 
     pub fn with_nonce(nonce: Nonce) -> Self {
@@ -87,6 +105,9 @@ pub struct TestRequest {
     /// CPUs of the server's machine for its worker; empty leaves the choice to the kernel.
     #[serde(default)]
     pub cpus: Vec<u32>,
+    /// What is to be added to a time of the client's clock to have that of the server's, for one-way delays.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub peer_clock_ns: i64,
 }
 
 /// From the server.
@@ -96,6 +117,10 @@ pub enum Reply {
     Welcome(Version),
     /// The machine the server runs on.
     Machine(Box<Environment>),
+    /// Exchanges of times are answered at this port of UDP.
+    Answering {
+        port: u16,
+    },
     Listening {
         port: u16,
     },

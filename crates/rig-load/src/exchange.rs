@@ -15,15 +15,17 @@
 //! When an answer left is known once it has left, so the next one says it.
 
 use std::io;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rig_sys::clock::{RealtimeAhead, monotonic_ns};
-use rig_sys::socket::{receive_stamped, sent_stamp, stamp_datagrams};
+use rig_sys::socket::{Dscp, receive_stamped, sent_stamp, stamp_datagrams};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+
+use crate::plan::SocketOptions;
 
 const MAGIC: u64 = 0x6e72_636c_6f63_6b31;
 const WORDS: usize = 6;
@@ -100,6 +102,34 @@ impl Best {
 
     fn found(self) -> Option<PathOffset> {
         self.found.map(|found| PathOffset { stepped: self.stepped, ..found })
+    }
+}
+
+/// What of a load's packets may decide on their way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PathMarks {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dscp: Option<Dscp>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hop_limit: Option<u32>,
+}
+
+impl PathMarks {
+    /// Those of a load's packets.
+    pub fn of(options: &SocketOptions) -> Self {
+        let SocketOptions { dscp, hop_limit, .. } = *options;
+        Self { dscp, hop_limit }
+    }
+
+    /// Has what a socket sends carry them.
+    ///
+    /// # Errors
+    /// What the kernel does not grant, by name.
+    pub fn apply(self, socket: &UdpSocket) -> io::Result<()> {
+        let Self { dscp, hop_limit } = self;
+        let ipv6 = socket.local_addr()?.is_ipv6();
+        SocketOptions { dscp, hop_limit, ..SocketOptions::default() }.apply(socket, ipv6).map_err(io::Error::other)
     }
 }
 
@@ -220,9 +250,19 @@ fn decode(bytes: &[u8]) -> Option<[u64; WORDS]> {
 /// # Errors
 /// When the address cannot be had, or the kernel refuses.
 pub fn answer(address: SocketAddr, input: impl AsFd, ready: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    let input = input.as_fd();
-    let mut end = StampingEnd::new(UdpSocket::bind(address)?)?;
+    let socket = UdpSocket::bind(address)?;
     ready()?;
+    answer_over(socket, None, input)
+}
+
+/// Answers over a socket that is bound until `input` ends, and only who has that address, where one is given.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn answer_over(socket: UdpSocket, only_to: Option<IpAddr>, input: impl AsFd) -> io::Result<()> {
+    let input = input.as_fd();
+    let mut end = StampingEnd::new(socket)?;
+    let is_asking = |from: SocketAddr| only_to.is_none_or(|address| address == from.ip().to_canonical());
     // The first to ask is the one that is answered.
     let mut first = [0; LENGTH + 1];
     loop {
@@ -231,7 +271,7 @@ pub fn answer(address: SocketAddr, input: impl AsFd, ready: impl FnOnce() -> io:
             return Ok(());
         }
         let (length, from) = end.socket.peek_from(&mut first)?;
-        if decode(&first[..length]).is_some() {
+        if decode(&first[..length]).is_some() && is_asking(from) {
             end.socket.connect(from)?;
             break;
         }
@@ -258,6 +298,14 @@ pub fn ask(to: SocketAddr) -> io::Result<Option<PathOffset>> {
     let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
     let socket = UdpSocket::bind(any)?;
     socket.connect(to)?;
+    ask_over(socket, None)
+}
+
+/// Asks over a connected socket, until it is over or there is something to be read from `stop`.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn ask_over(socket: UdpSocket, stop: Option<BorrowedFd<'_>>) -> io::Result<Option<PathOffset>> {
     let mut end = StampingEnd::new(socket)?;
     let (mut best, mut missing) = (Best::default(), 0);
     let begin = monotonic_ns();
@@ -271,7 +319,7 @@ pub fn ask(to: SocketAddr) -> io::Result<Option<PathOffset>> {
         };
         let deadline = monotonic_ns() + ANSWER_TIMEOUT.as_nanos() as u64;
         let answer = loop {
-            match end.receive(deadline, None)? {
+            match end.receive(deadline, stop)? {
                 // One that was given up.
                 Some((words, _)) if words[1] != number => {}
                 answer => break answer,
@@ -297,7 +345,7 @@ pub fn ask(to: SocketAddr) -> io::Result<Option<PathOffset>> {
         } else {
             missing += 1;
         }
-        if is_over || missing >= MISSING {
+        if is_over || missing >= MISSING || stop.is_some_and(has_ended) {
             break;
         }
         std::thread::sleep(GAP);
@@ -407,6 +455,23 @@ mod tests {
             drop(end);
             answering.join().unwrap().unwrap();
             assert_eq!(ask(address).unwrap(), None);
+            // Who has another address is not answered, and who shall stop does not wait for it.
+            let socket = UdpSocket::bind(free).unwrap();
+            let address = socket.local_addr().unwrap();
+            let (input, end) = pipe().unwrap();
+            let other = Some([192, 0, 2, 1].into());
+            let answering = thread::spawn(move || answer_over(socket, other, input));
+            let asking = || {
+                let socket = UdpSocket::bind(free).unwrap();
+                socket.connect(address).unwrap();
+                socket
+            };
+            assert_eq!(ask_over(asking(), None).unwrap(), None);
+            let (stop, stopped) = pipe().unwrap();
+            drop(stopped);
+            assert_eq!(ask_over(asking(), Some(stop.as_fd())).unwrap(), None);
+            drop(end);
+            answering.join().unwrap().unwrap();
         }
     }
 }

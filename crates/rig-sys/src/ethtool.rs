@@ -16,7 +16,9 @@ use crate::netns::NetNs;
 
 pub use card::{card, fact};
 pub use features::{set_features, want_features, wanted_features};
-pub use hash::{Flow, HashFields, HashSettings, ReceiveHash, hash_fields, hash_settings, receive_hash, set_hash_key};
+pub use hash::{
+    Flow, HashFields, HashSettings, ReceiveHash, hash_fields, hash_settings, receive_hash, receive_rules, set_hash_key,
+};
 pub use statistics::statistics;
 
 /// An offload that can be switched.

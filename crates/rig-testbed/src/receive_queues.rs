@@ -18,6 +18,8 @@ pub struct ReceiveQueues {
     fields: BTreeMap<String, HashFields>,
     /// Where it is Toeplitz's, with the key.
     hash: Option<Hash>,
+    /// Rules that say where packets go, before the hash does.
+    rules: u32,
     /// By queue, as a list; none where they are not known.
     cpus: Vec<Option<String>>,
 }
@@ -70,8 +72,9 @@ impl ReceiveQueues {
         };
         let toeplitz = card.get(fact::KEY).and_then(|key| key_of(key)).map(|key| Toeplitz::new(&key));
         let hash = symmetric.zip(toeplitz).map(|(symmetric, toeplitz)| Hash { toeplitz, symmetric });
+        let rules = card.get(fact::RULES).and_then(|rules| rules.parse().ok()).unwrap_or(0);
         let cpus = words(fact::INTERRUPTS).map(|list| (list != "?").then(|| list.to_owned())).collect();
-        Some(Self { table, fields: fields.collect(), hash, cpus })
+        Some(Self { table, fields: fields.collect(), hash, rules, cpus })
     }
 
     /// The queues that the table leads to, each with its part of the entries.
@@ -87,6 +90,11 @@ impl ReceiveQueues {
     /// with the shares p_i the sum of 1 - (1 - p_i)^n.
     pub fn expected(&self, flows: u32) -> f64 {
         self.shares().values().map(|share| 1.0 - (1.0 - share).powf(f64::from(flows))).sum()
+    }
+
+    /// How many rules of `ethtool -N` send packets to queues of theirs, whatever the hash says: which packets is not looked at.
+    pub fn rules(&self) -> u32 {
+        self.rules
     }
 
     /// The CPUs that the interrupt of a queue comes to, as a list.
@@ -190,6 +198,7 @@ mod tests {
         assert_eq!(told.hashed_by(Flow::UdpV4), HashedBy::Addresses);
         assert_eq!(told.hashed_by(Flow::TcpV6), HashedBy::Others("sdfnr".into()));
         assert_eq!(told.hashed_by(Flow::UdpV6), HashedBy::Unknown);
+        assert_eq!((told.rules(), queues(&[(fact::RULES, "3")]).rules()), (0, 3));
         assert_eq!([2, 3, 4].map(|queue| told.cpus_of(queue)), [Some("6"), None, None]);
         let (from, to) = (address("10.0.0.1"), address("10.0.0.2"));
         for facts in [[(fact::FUNCTION, "xor")], [(fact::FUNCTION, "toeplitz symmetric-or-xor")], [(fact::KEY, "6d5a")]]

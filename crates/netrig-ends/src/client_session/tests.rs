@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use rig_load::exchange::PathOffset;
 use rig_testbed::accounting::CpuReading;
 
 use super::*;
@@ -24,6 +25,10 @@ struct TwoMachines {
     to_client: VecDeque<(u64, Vec<u8>)>,
     /// When each end's worker was told to start, by the client's clock.
     starts: [Option<u64>; 2],
+    /// What each end's worker was to do last.
+    plans: [Option<WorkerPlan>; 2],
+    /// What exchanges over the load's way find out, by how much they are off.
+    path: Option<(i64, u64)>,
     done: Vec<TestRecords>,
     failed: Option<String>,
 }
@@ -35,8 +40,9 @@ impl TwoMachines {
         let (limits, environment) = (Arc::new(Limits::default()), Arc::new(Environment::default()));
         let session = ServerSession::new(([10, 0, 0, 1], 4000).into(), server, limits, environment, now_ns + offset_ns);
         let client = ClientSession::new(server, test, now_ns);
-        let (to_server, to_client, starts) = Default::default();
-        Self { now_ns, offset_ns, client, session, to_server, to_client, starts, done: Vec::new(), failed: None }
+        let (to_server, to_client, starts, plans, path) = Default::default();
+        let (done, failed) = (Vec::new(), None);
+        Self { now_ns, offset_ns, client, session, to_server, to_client, starts, plans, path, done, failed }
     }
 
     /// With a server and a client that have keys.
@@ -104,14 +110,16 @@ impl TwoMachines {
                     let line = self.session.line(&reply);
                     self.to_client.push_back((self.now_ns + TRIP, line));
                 }
-                Served::Start(_) => {
+                Served::Answer(..) => self.session.answering(9),
+                Served::Start(plan) => {
+                    self.plans[1] = Some(*plan);
                     self.session.worker_said(Event::Listening { port: 7 }, server_ns);
                     self.session.worker_said(Event::Connected, server_ns);
                 }
                 Served::Order(Order::Go { start_ns }) => self.starts[1] = Some(start_ns - self.offset_ns),
                 Served::Order(order) => panic!("{order:?}"),
                 Served::Count => self.session.counted(Self::reading(server_ns)),
-                Served::Close => {}
+                Served::EndAnswering | Served::Close => {}
             }
         }
         while let Some(action) = self.client.next_action() {
@@ -120,7 +128,20 @@ impl TwoMachines {
                     let line = self.client.line(&request);
                     self.to_server.push_back((self.now_ns + TRIP, line));
                 }
+                Action::Exchange(to, _) => {
+                    assert_eq!(to, ([10, 0, 0, 2], 9).into());
+                    let path = self.path.map(|(off, bound_ns)| PathOffset {
+                        at_ns: self.now_ns,
+                        ns: self.offset_ns as i64 + off,
+                        bound_ns,
+                        exchanges: 64,
+                        stamped: 64,
+                        stepped: 0,
+                    });
+                    self.client.exchanged(path, self.now_ns);
+                }
                 Action::Start(plan) => {
+                    self.plans[0] = Some((*plan).clone());
                     assert_eq!(plan.role, Role::connect(([10, 0, 0, 2], 7).into()));
                     self.client.worker_said(Event::Connected, self.now_ns);
                 }
@@ -165,6 +186,61 @@ fn two_machines_start_together_whatever_their_clocks_say() {
         assert_eq!((ends.client.name.as_str(), ends.server.name.as_str()), ("client", "server"));
         world.client.begin(world.now_ns);
     }
+}
+
+#[test]
+fn clocks_are_compared_before_and_after_datagrams() {
+    let delays = |plan: &Option<WorkerPlan>| match &plan.as_ref().unwrap().load {
+        Load::UdpStream(load) => load.shared_clock,
+        other => panic!("{other:?}"),
+    };
+    // The load's own way knows it to a microsecond, and the control connection to a trip.
+    for (path, known) in [(Some((-600, 1_000)), 1_000), (None, TRIP + MS)] {
+        let mut world = TwoMachines::new(fuzz::datagrams());
+        world.path = path;
+        for trial in 1..=2 {
+            world.run(|world| world.done.len() == trial);
+            assert_eq!(world.failed, None);
+            let [client, server] = &world.plans;
+            assert!(delays(client) && delays(server));
+            let [client, server] = [client, server].map(|plan| plan.as_ref().unwrap().peer_clock_ns);
+            assert_eq!(client, -server);
+            assert!(server.abs_diff(world.offset_ns as i64) <= known, "{server}");
+            let clocks = world.done[trial - 1].end_clocks.as_ref().unwrap();
+            assert_eq!((clocks.from.as_str(), clocks.to.as_str()), ("client", "server"));
+            assert_eq!((clocks.at_begin.ns, clocks.is_by_path()), (server, path.is_some()));
+            assert!(clocks.at_begin.bound_ns <= known && clocks.bound_ns <= 2 * known, "{clocks:?}");
+            world.client.begin(world.now_ns);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_compares_no_clocks_is_not_asked_to() {
+    let mut world = TwoMachines::new(fuzz::datagrams());
+    let welcome = Version { compares_clocks: false, ..Version::own() };
+    // What the server has said itself does not come.
+    assert!(matches!(world.session.next_action(), Some(crate::server_session::Action::Reply(Reply::Welcome(_)))));
+    world.to_client.push_back((0, wire::line(&Reply::Welcome(welcome))));
+    world.run(|world| !world.done.is_empty());
+    assert_eq!((world.failed.as_deref(), &world.done[0].end_clocks), (None, &None));
+    let [Some(WorkerPlan { load: Load::UdpStream(load), peer_clock_ns: 0, .. }), Some(_)] = &world.plans else {
+        panic!("{:?}", world.plans)
+    };
+    assert!(!load.shared_clock);
+}
+
+#[test]
+fn a_server_that_leaves_before_clocks_are_compared_again_leaves_no_delays() {
+    let mut world = TwoMachines::new(fuzz::datagrams());
+    world.run(|world| {
+        world.starts == [None; 2] && world.plans[1].is_some() && matches!(world.client.state, State::Comparing(_))
+    });
+    world.client.closed(&"end of file");
+    world.run(|world| !world.done.is_empty());
+    assert_eq!(world.done[0].end_clocks, None);
+    world.run(|_| false);
+    assert!(world.failed.unwrap().contains("closed the control connection"));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use socket2::{SockRef, TcpKeepalive};
 
+use super::answerer::Answerer;
 use crate::machine::WorkerAccount;
 use crate::server_session::ServerSession;
 
@@ -69,6 +70,8 @@ pub(super) struct Client {
     /// `None` once the connection is being closed.
     pub(super) session: Option<ServerSession>,
     pub(super) worker: Option<Process>,
+    /// What answers exchanges of times.
+    pub(super) answering: Option<Answerer>,
     /// The worker's CPU time, as long as there is a worker.
     pub(super) counted: Option<WorkerAccount>,
     out: Vec<u8>,
@@ -82,7 +85,13 @@ impl Client {
     pub(super) fn new(socket: TcpStream, peer: SocketAddr, session: ServerSession) -> Self {
         let session = Some(session);
         let (out, given_up_ns, watched) = (Vec::new(), None, EventFlags::IN);
-        Self { socket, peer, session, worker: None, counted: None, out, given_up_ns, watched, closed: false }
+        let (worker, answering, counted) = (None, None, None);
+        Self { socket, peer, session, worker, answering, counted, out, given_up_ns, watched, closed: false }
+    }
+
+    /// Whether it takes the room of a test.
+    pub(super) fn is_testing(&self) -> bool {
+        self.worker.is_some() || self.answering.is_some()
     }
 
     /// When something is due.
@@ -144,6 +153,7 @@ impl Client {
     /// Nothing more is said after what waits to be sent.
     pub(super) fn close(&mut self, now_ns: u64) {
         self.session = None;
+        self.answering = None;
         self.given_up_ns = Some(now_ns + LINGER.as_nanos() as u64);
     }
 

@@ -32,7 +32,7 @@ fn reading(at_ns: u64) -> Reading {
 fn ask() -> TestRequest {
     let second = Duration::from_secs(1);
     let phases = Phases { warm_up: second, window: second, cool_down: second, interval: second };
-    TestRequest { load: Load::TcpStream(stream()), phases, cpus: Vec::new() }
+    TestRequest { load: Load::TcpStream(stream()), phases, cpus: Vec::new(), peer_clock_ns: 0 }
 }
 
 /// A session with a clock of its own.
@@ -176,7 +176,7 @@ fn bytes_may_come_one_at_a_time() {
 #[test]
 fn who_speaks_another_version_is_told_both() {
     let mut table = Table::new();
-    table.says(&Request::Hello(Version { protocol: 99, version: "9.9\u{1b}[2J".into(), nonce: None }));
+    table.says(&Request::Hello(Version { protocol: 99, version: "9.9\u{1b}[2J".into(), ..Version::own() }));
     table.closes_with(&["version 99", "9.9", "version 2", "same netrig"]);
 }
 
@@ -431,7 +431,7 @@ fn who_has_no_key_or_another_is_refused() {
     table.closes_with(&["does not have this server's key"]);
     // A stranger of another version learns that first.
     let (mut table, _) = challenged(SECRET);
-    table.says(&Request::Hello(Version { protocol: 1, version: "0.1.0".into(), nonce: None }));
+    table.says(&Request::Hello(Version { protocol: 1, version: "0.1.0".into(), ..Version::own() }));
     table.closes_with(&["version 1", "same netrig"]);
 }
 
@@ -476,4 +476,41 @@ fn sealed_lines_count_once_in_their_order_and_in_their_direction() {
     other.seal(b"the hello of that session");
     table.session.received(&wire::sealed(&Request::Open(ask().into()), &mut other), START);
     table.closes_with(&["seal does not fit"]);
+}
+
+#[test]
+fn clocks_are_compared_for_a_while() {
+    let mut table = Table::greeted();
+    let at = SocketAddr::from(([10, 0, 0, 2], 0));
+    let marks = PathMarks { dscp: "af41".parse().ok(), hop_limit: Some(9) };
+    let answering = |table: &mut Table| {
+        table.session.answering(9);
+        assert_eq!(table.actions(), [Action::Reply(Reply::Answering { port: 9 })]);
+        table.says(&Request::Ping { number: 1 });
+        assert_eq!(table.actions(), [Action::Reply(Reply::Pong { number: 1, now_ns: table.now_ns })]);
+    };
+    table.says(&Request::Clock(marks));
+    assert_eq!(table.actions(), [Action::Answer(at, marks)]);
+    answering(&mut table);
+    // Anew: what answered before has the port no more.
+    table.says(&Request::Clock(marks));
+    assert_eq!(table.actions(), [Action::EndAnswering, Action::Answer(at, marks)]);
+    answering(&mut table);
+    table.pass(10_000);
+    assert_eq!(table.actions(), [Action::EndAnswering]);
+    table.says(&Request::Clock(marks));
+    assert_eq!(table.actions(), [Action::Answer(at, marks)]);
+    answering(&mut table);
+    table.says(&Request::Open(TestRequest { peer_clock_ns: -7, ..ask() }.into()));
+    let actions = table.actions();
+    let [Action::EndAnswering, Action::Start(plan)] = &actions[..] else { panic!("{actions:?}") };
+    assert_eq!(plan.peer_clock_ns, -7);
+    // Not while a test is opened.
+    table.says(&Request::Clock(marks));
+    table.closes_with(&["'clock' out of turn"]);
+    let mut full = Table::greeted();
+    full.says(&Request::Clock(marks));
+    full.actions();
+    full.session.not_started(&"no room");
+    full.closes_with(&["no room"]);
 }

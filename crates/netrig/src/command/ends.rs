@@ -271,7 +271,7 @@ fn target(
     let named = named(&name, common.hosts.as_deref()).or_exit(Exit::BadInput)?;
     let text = Key::new_text().context("draw a random number").or_exit(Exit::Failed)?;
     let key = Key::new(text.as_bytes()).or_exit(Exit::Failed)?;
-    let started = ServingHost::start(&named, program, address.port_on_host(), &text, cancel).or_exit(Exit::Failed)?;
+    let started = ServingHost::start(&named, program, address.port_on_host(), &text, cancel)?;
     let host = match client {
         Some(host) => host,
         None => started.address(&named, family).or_exit(Exit::Failed)?.to_string(),

@@ -11,8 +11,11 @@ Examples:
 
 pub const HOSTS: &str = "\
 Examples:
-  netrig hosts check a=web1 b=web2     before a run over these hosts
-  netrig run pairs --hosts hosts.toml  each host with each other one";
+  netrig hosts check a=web1 b=web2            what a run over both would find
+  netrig run layers --on a=web1 --on b=web2   that run, node a on one of them
+  netrig run pairs --hosts hosts.toml         each host with each other one
+  netrig udp --on web2 --rate 1gbit           a test from here to one of them
+A host is a destination of ssh, or a name in ~/.config/netrig/hosts.toml.";
 
 pub const HOSTS_CHECK: &str = "\
 Examples:
@@ -39,8 +42,8 @@ Examples:
 pub const RUN: &str = "\
 Examples:
   netrig run layers --quick               a first look
-  netrig run layers --label before        ... change something, and then:
-  netrig run layers --against before
+  netrig run layers --label before; CHANGE; netrig run layers --against before
+  netrig run layers --on a=web1 --on b=web2    over two machines, by ssh
   netrig run cni --conflist FILE          any CNI network, plug-in by plug-in
 Status: 0 done, 1 worse than before, 2 bad input, 3 the machine lacks something,
 4 failed, 130 stopped. `netrig help run` tells more.";
@@ -117,6 +120,7 @@ pub const STREAM: &str = "\
 Examples, with the key of `netrig serve --help`:
   server$ netrig serve --key-file key
   client$ netrig stream --client SERVER --key-file key --time 10s
+  client$ netrig stream --on HOST    over ssh, which starts the server there
 `netrig help stream` has all options.";
 
 pub const RR: &str = "\
@@ -129,6 +133,7 @@ pub const UDP: &str = "\
 Examples, with the key of `netrig serve --help`:
   server$ netrig serve --key-file key
   client$ netrig udp --client SERVER --key-file key --rate 1gbit
+  client$ netrig udp --on HOST --rate 1gbit    over ssh, which starts the server
 `netrig help udp` has all options.";
 
 pub const SERVE: &str = "\

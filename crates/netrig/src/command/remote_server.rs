@@ -77,6 +77,15 @@ impl RemoteServer {
     }
 }
 
+/// Reaches a host, unless that is cancelled.
+///
+/// # Errors
+/// As [`Remote::reach`], and [`StoppedByUser`].
+pub fn reach(host: &NamedHost, program: &Path, cancel: &Cancel) -> Result<Remote> {
+    let reached = Remote::reach_unless(&host.access, program, Some(cancel.as_fd()));
+    reached.map_err(|error| if cancel.is_cancelled() { StoppedByUser.into() } else { error })
+}
+
 /// A host with a server that this machine's clients reach.
 pub struct ServingHost {
     pub server: RemoteServer,
@@ -90,7 +99,7 @@ impl ServingHost {
     /// # Errors
     /// Why it is not reached, and what the server says.
     pub fn start(host: &NamedHost, program: &Path, port: u16, key: &str, cancel: &Cancel) -> Result<Self> {
-        let remote = Remote::reach(&host.access, program)?;
+        let remote = reach(host, program, cancel)?;
         let server = RemoteServer::start(&remote, ServerPorts { control: port, data: None }, key, cancel)
             .with_context(|| format!("on host {}", host.name))?;
         Ok(Self { server, remote })

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use rig_stats::units::counted;
 use rig_sys::ethtool::Flow;
 use rig_testbed::receive_queues::{HashedBy, ReceiveQueues};
 use schemars::JsonSchema;
@@ -20,6 +21,8 @@ pub struct CardQueues {
     pub hashed_by: BTreeMap<&'static str, HashedBy>,
     /// On how many of these queues so many flows are expected, where ports are hashed, too.
     pub expected: Vec<ExpectedQueues>,
+    /// Rules of `ethtool -N`, which say where some packets go before the hash does; which packets is not looked at.
+    pub rules: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
@@ -79,7 +82,8 @@ impl CardQueues {
         let rounded = |flows| ExpectedQueues { flows, queues: (receive.expected(flows) * 10.0).round() / 10.0 };
         let expected = EXAMPLES.map(rounded).into();
         let interface = interface.to_owned();
-        (shares.len() > 1).then(|| Self { interface, queues, hashed_by: hashed_by.into(), expected })
+        let (hashed_by, rules) = (hashed_by.into(), receive.rules());
+        (shares.len() > 1).then(|| Self { interface, queues, hashed_by, expected, rules })
     }
 
     /// For a reader.
@@ -97,6 +101,7 @@ impl CardQueues {
             let flows: Vec<&str> = flows.collect();
             lines.push(format!("{}: {}", flows.join(", "), self.meaning(by, flows[0])));
         }
+        lines.extend(unless(self.rules).map(|unless| format!("so {unless}")));
         lines
     }
 
@@ -120,6 +125,12 @@ impl CardQueues {
             HashedBy::Unknown => "the driver does not tell what it hashes: queues are not known".to_owned(),
         }
     }
+}
+
+/// What may change all that is said of queues.
+fn unless(rules: u32) -> Option<String> {
+    let rules = (rules > 0).then(|| counted(rules as usize, "rule", "rules"))?;
+    Some(format!("unless one of {rules} of `ethtool -N` says otherwise, which netrig does not look at"))
 }
 
 /// Of this machine's cards; `None` where none has several queues and a table.
@@ -166,7 +177,7 @@ impl ArrivingFlows {
             Some(kind) => format!("{} is", kind.name()),
             None => "what has no ports is".to_owned(),
         };
-        Some(match self.landing(receive)? {
+        let words = match self.landing(receive)? {
             Landing::On(queues) if queues.len() == all => return None,
             Landing::On(queues) => {
                 let of = |queue: &u32| match receive.cpus_of(*queue) {
@@ -194,7 +205,8 @@ impl ArrivingFlows {
                 format!("{flows} on {expected} of {all} queues on average, for the kernel chooses source ports")
             }
             Landing::Unknown(why) => format!("{flows} on {all} queues, which are not known: {why}"),
-        })
+        };
+        Some(unless(receive.rules()).map_or_else(|| words.clone(), |unless| format!("{words}, {unless}")))
     }
 }
 
@@ -247,6 +259,21 @@ mod tests {
         let many: Vec<String> = (1..200).map(|host| format!("10.0.0.{host}")).collect();
         let many: Vec<(&str, &str)> = many.iter().map(|from| (from.as_str(), "10.0.1.1")).collect();
         assert_eq!(words("tcp4 sd", tcp, None, &many), None, "all queues are used");
+    }
+
+    #[test]
+    fn rules_that_come_before_the_hash_are_told() {
+        let card = || card("tcp4 sdfn, udp4 sd").into_iter();
+        let with: BTreeMap<_, _> = card().chain([(fact::RULES.to_owned(), "2".to_owned())]).collect();
+        let unless = "unless one of 2 rules of `ethtool -N` says otherwise, which netrig does not look at";
+        assert_eq!(CardQueues::of("eth1", &with).unwrap().lines().last().unwrap(), &format!("so {unless}"));
+        let flows = ArrivingFlows {
+            kind: Some(Flow::UdpV4),
+            addresses: vec![(PAIR.0.parse().unwrap(), PAIR.1.parse().unwrap())],
+            count: Some(4),
+        };
+        assert!(flows.words(&ReceiveQueues::of(&with).unwrap()).unwrap().ends_with(unless));
+        assert!(!flows.words(&ReceiveQueues::of(&card().collect()).unwrap()).unwrap().contains("unless"));
     }
 
     #[test]

@@ -399,8 +399,7 @@ figures! {
         },
         decimals: 1,
         formula_words: Some(("received - sent - offset of the receiver's clock", "RFC 7679, 3.4")),
-        meaning: "for udp-stream, from sending to receiving, known to the bound of both ends' clocks; only where that is below the median, \
-                  and not between two machines by `netrig udp`",
+        meaning: "for udp-stream, from sending to receiving, known to the bound of both ends' clocks; only where that is below the median",
         ..ARRIVED
     };
     /// Payload of the load that runs beside the scenario's own, where it arrives, bits per second.

@@ -7,6 +7,7 @@ mod record;
 
 use std::fmt;
 
+pub use self::record::MachineStacks;
 use crate::claim::{Metric, Side};
 use crate::figures::{Kind as LoadKind, cpu_time_per, figure, is_on};
 pub use crate::record::{CpuTimeOwner, Kind, LayerSamples, LayersRecord, NodeLayers};

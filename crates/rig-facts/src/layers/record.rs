@@ -46,10 +46,53 @@ impl Kind {
     }
 }
 
+/// The stacks of the machines of all nodes.
+#[derive(Debug)]
+pub enum MachineStacks {
+    One(FoldedStacks),
+    /// By node.
+    Each(BTreeMap<String, FoldedStacks>),
+}
+
+impl MachineStacks {
+    fn of(&self, node: &str) -> Option<&FoldedStacks> {
+        match self {
+            Self::One(stacks) => Some(stacks),
+            Self::Each(by_node) => by_node.get(node),
+        }
+    }
+
+    /// With the node, where each has its own.
+    fn all(&self) -> Vec<(Option<&str>, &FoldedStacks)> {
+        match self {
+            Self::One(stacks) => vec![(None, stacks)],
+            Self::Each(by_node) => by_node.iter().map(|(node, stacks)| (Some(node.as_str()), stacks)).collect(),
+        }
+    }
+
+    /// Two nodes on whose machines different clocks say when a sample is due, if there are such.
+    pub fn of_two_clocks(&self) -> Option<[&str; 2]> {
+        let all = self.all();
+        let known = || all.iter().filter_map(|(node, stacks)| Some(((*node)?, stacks.clock?)));
+        let (one, clock) = known().next()?;
+        known().find(|(_, other)| *other != clock).map(|(other, _)| [one, other])
+    }
+
+    /// What is to be said of them, of which node where there are several.
+    fn notes(&self) -> Vec<String> {
+        let lost = |lost: u64| (lost > 0).then(|| format!("{lost} samples were due and did not come."));
+        let of = |(node, stacks): (Option<&str>, &FoldedStacks)| -> Vec<String> {
+            let notes = stacks.notes.iter().cloned().chain(lost(stacks.lost));
+            notes.map(|note| node.map_or_else(|| note.clone(), |node| format!("{node}: {note}"))).collect()
+        };
+        self.all().into_iter().flat_map(of).collect()
+    }
+}
+
 impl LayersRecord {
     /// Of `sampled`, the trial as it would be if the window of samples was its own, with `stacks` of it; `by_connection` where its load
     /// carries connections.
-    pub fn new(map: &Map, stacks: &FoldedStacks, sampled: &TrialRecord, by_connection: bool) -> Self {
+    pub fn new(map: &Map, stacks: &MachineStacks, sampled: &TrialRecord, by_connection: bool) -> Self {
         let cpus = |node: &NodeRecord| {
             let all = node.cpus.iter().map(|cpu| cpu.cpu);
             match sampled.dut.as_ref().filter(|_| CpuTimeOwner::Dut.is_of(sampled, node)) {
@@ -59,20 +102,20 @@ impl LayersRecord {
         };
         let nodes = sampled.nodes.iter().map(|node| {
             let cpus = cpus(node);
+            let Some(stacks) = stacks.of(&node.name) else {
+                return NodeLayers { node: node.name.clone(), ..NodeLayers::default() };
+            };
             let profile = (sampled.ordinal == 1).then(|| Profile::of(stacks, &cpus));
             let counted = node.cpus.iter().filter(|cpu| cpus.as_slice().contains(&cpu.cpu)).map(CpuUse::busy);
             let busy_percent = counted.sum::<f64>() / cpus.as_slice().len().max(1) as f64;
             NodeLayers { profile, busy_percent, ..NodeLayers::new(map, stacks, &node.name, &cpus) }
         });
-        let mut notes = stacks.notes.clone();
-        if stacks.lost > 0 {
-            notes.push(format!("{} samples were due and did not come.", stacks.lost));
-        }
+        let all = stacks.all();
         Self {
             map: map.digest(),
             layers: map.layers().iter().map(|layer| (layer.id.clone(), layer.title.clone())).collect(),
-            hertz: stacks.hertz,
-            clock: stacks.clock,
+            hertz: all.first().map_or(0, |(_, stacks)| stacks.hertz),
+            clock: all.iter().find_map(|(_, stacks)| stacks.clock),
             window_begin_ns: sampled.window_begin_ns,
             window_end_ns: sampled.window_end_ns,
             nodes: nodes.collect(),
@@ -81,7 +124,7 @@ impl LayersRecord {
                 .filter_map(|end| Some((end, total(sampled, end, by_connection)?.0)))
                 .collect(),
             by_connection,
-            notes,
+            notes: stacks.notes(),
         }
     }
 }
@@ -131,6 +174,31 @@ impl NodeLayers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stacks_of_machines_are_told_apart() {
+        use rig_sys::perf::Clock;
+
+        let of = |clock, lost, note: &str| {
+            let mut stacks = FoldedStacks::default();
+            (stacks.clock, stacks.lost, stacks.notes) = (clock, lost, vec![note.to_owned()]);
+            stacks
+        };
+        let each = |clocks: [Option<Clock>; 2]| {
+            let stacks = clocks.map(|clock| of(clock, 0, "a note"));
+            MachineStacks::Each(["a", "b"].map(str::to_owned).into_iter().zip(stacks).collect())
+        };
+        let (cycles, timer) = (Some(Clock::Cycles), Some(Clock::CpuClock));
+        assert_eq!(each([cycles, timer]).of_two_clocks(), Some(["a", "b"]));
+        for clocks in [[cycles, cycles], [timer, timer], [None, timer]] {
+            assert_eq!(each(clocks).of_two_clocks(), None);
+        }
+        assert!(each([cycles, cycles]).of("c").is_none());
+        assert_eq!(each([cycles, cycles]).notes(), ["a: a note", "b: a note"]);
+        let one = MachineStacks::One(of(timer, 2, "a note"));
+        assert_eq!((one.of_two_clocks(), one.of("c").is_some()), (None, true));
+        assert_eq!(one.notes(), ["a note", "2 samples were due and did not come."]);
+    }
 
     #[test]
     fn a_stack_is_of_what_it_went_into_last() {

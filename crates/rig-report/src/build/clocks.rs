@@ -3,22 +3,21 @@
 use rig_facts::claim::Side;
 use rig_facts::figures;
 use rig_facts::record::{EndClocks, TrialRecord};
-use rig_verdict::view::ScenarioView;
 
 /// Those at which datagrams may arrive.
 const SIDES: [Side; 3] = [Side::Receiver, Side::Local, Side::Remote];
 
 /// What the reader of one-way delays between two machines has to know; `None` of others.
-pub(super) fn of_delays(scenario: &ScenarioView) -> Option<String> {
+pub fn of_delays(trials: &[TrialRecord]) -> Option<String> {
     let is_hidden = |trial: &TrialRecord| SIDES.iter().any(|side| figures::hidden_delay_us(trial, *side).is_some());
     let is_given = |trial: &TrialRecord| SIDES.iter().any(|side| !figures::delay([trial], *side).is_empty());
-    let trials = scenario.trials.iter().filter(|trial| is_hidden(trial) || is_given(trial));
+    let trials = trials.iter().filter(|trial| is_hidden(trial) || is_given(trial));
     let trials: Vec<_> = trials.filter_map(|trial| Some((trial.end_clocks.as_ref()?, is_hidden(trial)))).collect();
     let EndClocks { from, to, bound_ns, .. } = trials.iter().map(|(clocks, _)| *clocks).max_by_key(|of| of.bound_ns)?;
     let way = if trials.iter().all(|(clocks, _)| clocks.is_by_path()) {
         "exchanges over the load's own path"
     } else {
-        "the runner's questions"
+        "questions over the control connection"
     };
     let known = format!("the clocks of {from} and {to} are known to ±{} by {way}", microseconds(*bound_ns));
     let hidden = trials.iter().filter(|(_, is_hidden)| *is_hidden).count();
@@ -62,14 +61,15 @@ mod tests {
         let mut scenario = run_view().scenarios.remove(0);
         let mut said = |bounds: &[Option<u64>]| {
             scenario.trials = bounds.iter().map(|bound| trial(*bound)).collect();
-            (of_delays(&scenario), figures::delay(&scenario.trials, Side::Receiver).count())
+            (of_delays(&scenario.trials), figures::delay(&scenario.trials, Side::Receiver).count())
         };
         assert_eq!(said(&[None]), (None, 1000));
         let known = "the clocks of a and b are known to ";
-        let given = format!("one-way delay: {known}±99 µs by the runner's questions");
+        let given = format!("one-way delay: {known}±99 µs by questions over the control connection");
         assert_eq!(said(&[Some(400), Some(98_900)]), (Some(given), 2000));
         let all = format!(
-            "one-way delay is not given: {known}±120 µs by the runner's questions, and the median is below that"
+            "one-way delay is not given: {known}±120 µs by questions over the control connection, and the median is below \
+             that"
         );
         assert_eq!(said(&[Some(120_000)]), (Some(all), 0));
         let (some, count) = said(&[Some(120_000), Some(400)]);

@@ -5,7 +5,7 @@ mod agents;
 mod benchmark;
 mod checks;
 mod claims;
-mod clocks;
+pub mod clocks;
 pub mod doubts;
 mod dut;
 mod flames;

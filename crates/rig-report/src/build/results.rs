@@ -294,7 +294,7 @@ pub(super) fn remarks<'a>(scenarios: impl Iterator<Item = (String, &'a ScenarioV
             Certainty::Unfinished => Some("the run ended before the figures were certain".to_owned()),
             Certainty::Fixed | Certainty::Reached => None,
         };
-        for remark in scenario.notes.iter().cloned().chain(missed).chain(clocks::of_delays(scenario)) {
+        for remark in scenario.notes.iter().cloned().chain(missed).chain(clocks::of_delays(&scenario.trials)) {
             match remarks.iter_mut().find(|(text, _)| *text == remark) {
                 Some((_, heads)) => heads.push(head.clone()),
                 None => remarks.push((remark, vec![head.clone()])),

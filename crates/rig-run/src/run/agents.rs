@@ -24,6 +24,7 @@ use rig_testbed::topology::{Family, Layout};
 use rig_testbed::{LostPeer, Placement, Testbed};
 use serde_json::Value;
 
+use super::stacks::host_of;
 use crate::run::MissingResource;
 
 /// What datapaths call the count of connections that have begun.
@@ -123,10 +124,11 @@ impl Observed {
     pub fn records(self, host: &dyn Host) -> Result<(Vec<AgentRecord>, Option<DutRecord>)> {
         let (mut agents, mut dut) = (Vec::new(), None);
         for (agent, node, sampled) in self.0 {
+            let own = host_of(host, &agent.node);
             agents.push(agent);
             let Some(node) = node else { continue };
             let stacks = match sampled {
-                Some(Ok(sampling)) => Some(host.folded_stacks(sampling)?),
+                Some(Ok(sampling)) => Some(own.folded_stacks(sampling)?),
                 Some(Err(why)) => Some(FoldedStacks::nothing(HERTZ, &in_words(&why))),
                 None => None,
             };
@@ -218,7 +220,7 @@ impl Agents {
                 let profile = is_between && scenario.dut.is_some_and(|dut| dut.profile);
                 if profile {
                     // A figure less, with the reason, where stacks are not to be had.
-                    let _unsampled = testbed.host().prepare_stacks(site.cpus());
+                    let _unsampled = host_of(testbed.host(), on).prepare_stacks(site.cpus());
                 }
                 let starting = datapath::start(testbed.host(), datapath, &site, &setup.settings)?;
                 begun.push_back(StartingAgent { node, site, is_between, profile, starting });
@@ -283,7 +285,8 @@ impl Agents {
     /// When an agent does not tell its counters.
     pub fn begin(&self, host: &dyn Host, samples: bool) -> Result<Window> {
         let begun = self.read()?;
-        let stacks = |agent: &Agent| (samples && agent.profile).then(|| host.start_stacks(&agent.cpus, HERTZ));
+        let start = |agent: &Agent| host_of(host, &agent.on()).start_stacks(&agent.cpus, HERTZ);
+        let stacks = |agent: &Agent| (samples && agent.profile).then(|| start(agent));
         Ok(Window(begun.into_iter().zip(self.0.iter().map(stacks)).collect()))
     }
 
@@ -298,7 +301,7 @@ impl Agents {
             let record = agent.record(&begin, &now)?;
             // Last, for it takes some milliseconds.
             if let Some(Ok(sampling)) = &stacks {
-                host.stop_stacks(*sampling)?;
+                host_of(host, &agent.on()).stop_stacks(*sampling)?;
             }
             let node = nodes.get(agent.node).filter(|_| agent.is_between);
             let dut = node.map(|node| agent.of_node(&record, node));

@@ -36,7 +36,7 @@ impl Trials {
         };
         let observed = observed.context("sample what the CPUs ran")?;
         let stacks = observed.stacks.context("sample what the CPUs ran")?;
-        let stacks = stage.testbed.host().folded_stacks(stacks)?;
+        let stacks = stacks.folded(stage.testbed.host())?;
         let sampled = TrialRecord {
             window_begin_ns: observed.window.0,
             window_end_ns: observed.window.1,

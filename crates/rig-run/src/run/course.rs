@@ -1,19 +1,18 @@
 //! What happens in a window, and what is counted in it.
 
 use anyhow::{Context, Result};
-use rig_facts::layers::HERTZ;
 use rig_facts::programme::{Phase, Programme, Rate, ScenarioLoad};
 use rig_facts::record::{NodeRecord, PhaseRecord, RateRecord};
 use rig_load::driver::WorkerPair;
 use rig_load::plan::Phases;
 use rig_suite::suite::{Scenario, Traffic};
-use rig_sys::cpu::CpuSet;
-use rig_testbed::host::{Mark, StackSampling};
+use rig_testbed::host::Mark;
 
 use super::agents::{self, Observed};
 use super::pairs::WorkerPlacement;
 use super::programme::PhaseResult;
 use super::rig::Stage;
+use super::stacks::Sampling;
 
 /// A programme in a window.
 #[derive(Debug, Clone, Copy)]
@@ -82,25 +81,23 @@ fn rate_record(load: ScenarioLoad, rate: Rate, limit: f64) -> RateRecord {
 #[derive(Default)]
 pub(super) struct Counting {
     agents: Option<agents::Window>,
-    stacks: Option<StackSampling>,
+    stacks: Option<Sampling>,
 }
 
 impl Counting {
     pub fn begin(&mut self, Stage { testbed, agents, samples, stacks, .. }: Stage<'_>) -> Result<()> {
         self.agents = Some(agents.begin(testbed.host(), samples)?);
         if stacks {
-            let nodes = 0..testbed.topology().nodes().len();
-            let cpus = nodes.flat_map(|node| testbed.cpus(node).as_slice().to_vec());
-            self.stacks = Some(testbed.host().start_stacks(&CpuSet::new(cpus), HERTZ)?);
+            self.stacks = Some(Sampling::of_nodes(testbed)?);
         }
         Ok(())
     }
 
-    pub fn end(self, stage: Stage<'_>, nodes: &[NodeRecord]) -> Result<(Observed, Option<StackSampling>)> {
+    pub fn end(self, stage: Stage<'_>, nodes: &[NodeRecord]) -> Result<(Observed, Option<Sampling>)> {
         let host = stage.testbed.host();
         let begun = self.agents.context("the agents were not read at the window's begin")?;
         let observed = stage.agents.end(host, begun, nodes)?;
-        self.stacks.map(|sampling| host.stop_stacks(sampling)).transpose()?;
+        self.stacks.as_ref().map(|sampling| sampling.stop(host)).transpose()?;
         Ok((observed, self.stacks))
     }
 }

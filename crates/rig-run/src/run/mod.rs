@@ -17,6 +17,7 @@ mod progress;
 mod rehearse;
 mod rig;
 mod search;
+mod stacks;
 pub mod turns;
 mod under_load;
 mod unloaded;
@@ -47,6 +48,7 @@ pub use left_out::{
 pub use progress::{Progress, TurnLimit, TurnsProgress};
 pub use rehearse::rehearse;
 pub use rig::{Rig, Trials};
+pub use stacks::prepare_stacks;
 
 /// An interval of CPU time this narrow is narrow enough, percentage points of one CPU: /proc/stat counts in ticks, and an
 /// idle CPU's relative width says nothing. A node's mean over n CPUs is known n times as well.

@@ -22,7 +22,7 @@ use rig_suite::suite::{PacketThreads, Scenario, SearchPlan, Timing, Traffic};
 use rig_sys::clock;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::{DatapathRegistry, Machine};
-use rig_testbed::host::{Host, Local, StackSampling};
+use rig_testbed::host::{Host, Local};
 use rig_testbed::preflight::NetworkFault;
 use rig_testbed::topology::{DUT, Endpoint, Family, Topology, WireOptions};
 use rig_testbed::{LostPeer, Placement, Testbed};
@@ -34,6 +34,7 @@ use super::clocks::Clocks;
 use super::course::{Counting, ProgrammeWindow};
 use super::programme::carry_out;
 use super::search::{offered, search, with_opening};
+use super::stacks::{Sampling, prepare_stacks};
 use super::under_load::{self, LatestSamples, TestbedUnderLoad};
 use super::unloaded::{Unloaded, settling};
 use super::{Execute, LostHost, TestbedUnavailable, ends_runs};
@@ -72,7 +73,7 @@ pub(super) struct Observation {
     pub(super) dut: Option<DutRecord>,
     pub(super) phases: Vec<PhaseRecord>,
     series: Option<Series>,
-    pub(super) stacks: Option<StackSampling>,
+    pub(super) stacks: Option<Sampling>,
     frames: Option<Vec<NodeFrames>>,
 }
 
@@ -185,7 +186,7 @@ impl Rig {
     /// # Errors
     /// As [`Self::divide_by`].
     pub fn prepare_samples(&self) -> Result<()> {
-        self.host.prepare_stacks(&owned(&self.trials.placement.all()))
+        prepare_stacks(self.host.as_ref(), &owned(&self.trials.placement.all()))
     }
 
     /// The machine of the nodes and its settings.

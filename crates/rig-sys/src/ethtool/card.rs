@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Flow, HashSettings, driver_info, hash_fields, hash_settings, ioctl, queues, wanted_features};
+use super::{
+    Flow, HashSettings, driver_info, hash_fields, hash_settings, ioctl, queues, receive_rules, wanted_features,
+};
 use crate::cpu::CpuSet;
 use crate::error::Result;
 use crate::interrupts;
@@ -90,6 +92,8 @@ pub mod fact {
     pub const KEY: &str = "RSS key";
     pub const TABLE: &str = "RSS table";
     pub const TABLE_QUEUES: &str = "RSS queues";
+    /// How many, where there are some.
+    pub const RULES: &str = "receive rules";
     pub const INTERRUPTS: &str = "CPUs of receive interrupts";
 }
 
@@ -176,6 +180,9 @@ fn spreading(interface: &str) -> Vec<(&'static str, String)> {
             facts.push((fact::TABLE, format!("{} entries over {} queues", table.len(), queues.len())));
             let repeated: Vec<String> = repeated(table).iter().map(u32::to_string).collect();
             facts.push((fact::TABLE_QUEUES, repeated.join(" ")));
+        }
+        if let Ok(rules @ 1..) = receive_rules(interface) {
+            facts.push((fact::RULES, rules.to_string()));
         }
         facts.push((fact::KEY, key.iter().map(|byte| format!("{byte:02x}")).collect()));
     }

@@ -133,6 +133,18 @@ struct EthtoolHashFields {
     fields: u64,
 }
 
+/// `struct ethtool_rxnfc`, all of it: the kernel writes so much for other commands than ETHTOOL_GRXFH.
+#[repr(C)]
+struct EthtoolRules {
+    command: u32,
+    flow: u32,
+    data: u64,
+    /// `struct ethtool_rx_flow_spec`.
+    rule: [u64; 21],
+    count: u32,
+    _padding: u32,
+}
+
 /// `struct ethtool_rxfh`.
 #[repr(C)]
 struct EthtoolReceiveHash {
@@ -204,6 +216,18 @@ pub fn hash_fields(interface: &str, flow: Flow) -> Result<HashFields> {
     Ok(HashFields(hashed.fields))
 }
 
+/// Rules of `ethtool -N` that say where packets go, before the hash does, at `interface` of the calling thread's namespace.
+///
+/// # Errors
+/// EOPNOTSUPP when the driver has none.
+pub fn receive_rules(interface: &str) -> Result<u32> {
+    const ETHTOOL_GRXCLSRLCNT: u32 = 0x2e;
+    let mut rules =
+        EthtoolRules { command: ETHTOOL_GRXCLSRLCNT, flow: 0, data: 0, rule: [0; 21], count: 0, _padding: 0 };
+    ioctl(interface, &mut rules).map_err(|error| failed(interface, error))?;
+    Ok(rules.count)
+}
+
 /// Function, key and table of `interface` of the calling thread's namespace.
 ///
 /// # Errors
@@ -257,6 +281,11 @@ mod tests {
     #[test]
     fn table_and_key_are_where_the_kernel_puts_them() {
         assert_eq!(offset_of!(EthtoolReceiveHash, words), 24, "rss_config of struct ethtool_rxfh");
+        assert_eq!(
+            (offset_of!(EthtoolRules, count), size_of::<EthtoolRules>()),
+            (184, 192),
+            "rule_cnt of struct ethtool_rxnfc"
+        );
         let mut read = EthtoolReceiveHash::new(EthtoolReceiveHash::GET, 4, 6);
         read.function = HashSettings::TOEPLITZ;
         read.words[..4].copy_from_slice(&[0, 1, 2, 1]);

@@ -100,7 +100,13 @@ fn network<'a>(ends: [&Machine<'a>; 2], taken: [Option<&'a HostInterface>; 2]) -
     let how = || format!("name an interface of each, --on {}={}:INTERFACE", near.node, near.host);
     match common.as_slice() {
         [(one, other)] => Ok([one, other]),
-        [] => bail!("{} and {} have no network in common: {}", near.host, far.host, how()),
+        [] => bail!(
+            "{} and {} have no network in common, and a router between them does not know the addresses that nodes have: {} that \
+             a cable or a switch joins; `netrig run pairs` and `netrig stream --on` go through routers",
+            near.host,
+            far.host,
+            how()
+        ),
         several => {
             let pairs: Vec<String> =
                 several.iter().map(|(one, other)| format!("{} with {}", one.name, other.name)).collect();

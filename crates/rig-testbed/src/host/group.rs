@@ -152,9 +152,9 @@ fn at_once<T: Send, F: FnOnce() -> Result<T> + Send>(acts: impl Iterator<Item = 
     ended.into_iter().collect()
 }
 
-/// CPUs of different machines have the same numbers, by which stacks are kept.
+/// By CPUs' numbers stacks are asked for, and kept.
 fn no_stacks<T>() -> Result<T> {
-    bail!("stacks are sampled on one machine only: --host, not --on")
+    bail!("CPUs of several machines have the same numbers: who samples asks each of them")
 }
 
 impl Host for HostGroup {

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -121,11 +122,30 @@ impl HostAccess {
         Ok(command)
     }
 
-    /// What a user can try by hand.
-    pub(super) fn by_hand(&self) -> String {
-        format!("{} true", self.command.join(" "))
+    /// Why it is not reached, of what is said about the process that would have been it; with what may be done, and what a user can try.
+    pub(super) fn not_reached(&self, said: &str) -> String {
+        let Self { name, command, .. } = self;
+        let said = said.strip_prefix(&format!("host {name}")).map_or(said, |rest| rest.trim_start_matches([':', ' ']));
+        // What ended is the command line, and not the host.
+        let ended = said.strip_prefix("died ").zip(command.first());
+        let said = ended.map_or_else(|| said.to_owned(), |(how, program)| format!("{program} ended {how}"));
+        let hint = HINTS.iter().find(|(words, _)| said.contains(words)).map(|(_, hint)| format!(": {hint}"));
+        format!("host {name} is not reached: {said}{}; by hand: {} true", hint.unwrap_or_default(), command.join(" "))
     }
 }
+
+/// What ssh(1), sudo(8) and shells say, and what to do about it.
+const HINTS: [(&str, &str); 6] = [
+    ("Permission denied (", "nobody is asked for a password: have a key, or an agent, log in there (ssh-copy-id)"),
+    ("Host key verification failed", "log in once by hand, and look at its key"),
+    ("Could not resolve hostname", "hosts.toml, ssh's configuration and DNS do not have that name"),
+    ("sudo: a password is required", "a line of sudoers allows it without: USER ALL=(root) NOPASSWD: ALL"),
+    ("sudo: not found", "without `become` netrig is what the user is who logs in"),
+    (
+        "cannot keep the program there",
+        "XDG_CACHE_HOME, or HOME, is where it would be; `program` in hosts.toml names one that is there",
+    ),
+];
 
 /// Words for any shell. Those that would need quotes are refused, for shells quote differently.
 fn shell_line<'a>(words: impl Iterator<Item = &'a str>) -> Result<String> {
@@ -223,11 +243,13 @@ pub(super) struct Opening<'a> {
     heard: Vec<u8>,
     /// What was passed over.
     noise: Vec<u8>,
+    /// It is given up once there is something to be read from this.
+    stop: Option<BorrowedFd<'a>>,
 }
 
 impl<'a> Opening<'a> {
-    pub(super) fn new(stdin: &'a mut ChildStdin, stdout: &'a ChildStdout) -> Self {
-        Self { stdin, stdout, heard: Vec::new(), noise: Vec::new() }
+    pub(super) fn new(stdin: &'a mut ChildStdin, stdout: &'a ChildStdout, stop: Option<BorrowedFd<'a>>) -> Self {
+        Self { stdin, stdout, heard: Vec::new(), noise: Vec::new(), stop }
     }
 
     /// Copies what is to be copied and is not there, and returns what was read from the greeting on.
@@ -288,7 +310,7 @@ impl<'a> Opening<'a> {
                 let begin = std::mem::take(&mut self.heard);
                 self.pass_over(&begin)?;
             }
-            if !is_ready(self.stdout, PollFlags::IN, PATIENCE)? {
+            if !is_ready(self.stdout, PollFlags::IN, PATIENCE, self.stop)? {
                 return Err(match self.noise.trim_ascii().is_empty() {
                     true => silence(PATIENCE).into(),
                     false => Error::NoGreeting { start: self.noise_begins() },
@@ -319,7 +341,7 @@ impl<'a> Opening<'a> {
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !is_ready(&*self.stdin, PollFlags::OUT, COPYING_PATIENCE)? {
+                    if !is_ready(&*self.stdin, PollFlags::OUT, COPYING_PATIENCE, self.stop)? {
                         return Err(silence(COPYING_PATIENCE).into());
                     }
                 }
@@ -331,11 +353,17 @@ impl<'a> Opening<'a> {
     }
 }
 
-fn is_ready(stream: impl std::os::fd::AsFd, flags: PollFlags, patience: Duration) -> io::Result<bool> {
+/// Whether it is before so long, unless it is to stop.
+fn is_ready(stream: impl AsFd, flags: PollFlags, patience: Duration, stop: Option<BorrowedFd<'_>>) -> io::Result<bool> {
     let limit = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: 0 };
+    let stop = stop.as_ref().map(|stop| PollFd::new(stop, PollFlags::IN));
+    let mut waited: Vec<PollFd<'_>> = stop.into_iter().chain([PollFd::new(&stream, flags)]).collect();
     loop {
-        match poll(&mut [PollFd::new(&stream, flags)], Some(&limit)) {
+        match poll(&mut waited, Some(&limit)) {
             Err(Errno::INTR) => {}
+            Ok(_) if waited.len() > 1 && !waited[0].revents().is_empty() => {
+                return Err(io::Error::other("was given up before it had greeted"));
+            }
             Ok(ready) => return Ok(ready > 0),
             Err(error) => return Err(error.into()),
         }
@@ -369,6 +397,24 @@ mod tests {
         ssh.program = Some("/opt/net rig".to_owned());
         assert!(ssh.to_start(None).unwrap_err().to_string().contains("net rig"));
         assert!(HostAccess::command("none", Vec::new()).to_start(None).is_err());
+    }
+
+    #[test]
+    fn who_does_not_reach_a_host_is_told_why_and_what_to_do() {
+        let ssh = HostAccess::ssh("web1", &words(&["me@web1"]));
+        let said = "host web1 died (exit status: 255): ssh: Could not resolve hostname web1: Name or service not known";
+        let told = ssh.not_reached(said);
+        assert!(
+            told.starts_with(
+                "host web1 is not reached: ssh ended (exit status: 255): ssh: Could not resolve hostname web1: Name or \
+                 service not known: hosts.toml, ssh's configuration and DNS do not have that name; by hand: ssh -T"
+            ),
+            "{told}"
+        );
+        assert!(told.ends_with("-- me@web1 true"), "{told}");
+        let told = ssh.not_reached("host web1: no greeting of netrig's: 'hello'");
+        assert!(told.starts_with("host web1 is not reached: no greeting of netrig's: 'hello'; by hand:"), "{told}");
+        assert!(ssh.not_reached("start ssh").starts_with("host web1 is not reached: start ssh;"));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io::{self, Cursor, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -18,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use rig_lines::{Client, Error, Lines, Reply, encode};
+use rig_lines::{Client, Error, Lines, LostPeer, Reply, encode};
 use rig_sys::advice;
 use rig_sys::cpu::CpuSet;
 use rig_sys::piped::{PipedProcess, ProcessHandle};
@@ -117,11 +117,19 @@ impl Remote {
     /// # Errors
     /// As [`Self::child`], and with what to try by hand where nothing greets.
     pub fn reach(access: &HostAccess, program: &Path) -> Result<Self> {
+        Self::reach_unless(access, program, None)
+    }
+
+    /// As [`Self::reach`], but given up, with all that it started here, as soon as there is something to be read from `stop`.
+    ///
+    /// # Errors
+    /// As there, and when it is given up.
+    pub fn reach_unless(access: &HostAccess, program: &Path, stop: Option<BorrowedFd<'_>>) -> Result<Self> {
         let program = access.binary.as_deref().unwrap_or(program);
         let copied = access.program.is_none().then(|| Binary::shared(program)).transpose()?;
         let mut command = access.to_start(copied.as_deref())?;
-        let reached = Self::open(&access.name, command.stderr(Stdio::piped()), copied.as_deref());
-        reached.with_context(|| format!("reach host {} (by hand: {})", access.name, access.by_hand()))
+        let reached = Self::open(&access.name, command.stderr(Stdio::piped()), copied.as_deref(), stop);
+        reached.map_err(|error| LostPeer(access.not_reached(&format!("{error:#}"))).into())
     }
 
     /// A host that `command` starts, or leads to.
@@ -129,10 +137,10 @@ impl Remote {
     /// # Errors
     /// As [`Self::child`].
     pub fn start(name: &str, command: &mut Command) -> Result<Self> {
-        Self::open(name, command, None)
+        Self::open(name, command, None, None)
     }
 
-    fn open(name: &str, command: &mut Command, copied: Option<&Binary>) -> Result<Self> {
+    fn open(name: &str, command: &mut Command, copied: Option<&Binary>, stop: Option<BorrowedFd<'_>>) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let child = die_with_parent(in_own_group(command)).spawn();
         let mut program = child.with_context(|| format!("start {}", command.get_program().display()))?;
@@ -142,7 +150,7 @@ impl Remote {
         let link = Arc::new(Link { stdin: Mutex::new(None), state: Mutex::default(), changed: Condvar::new() });
         let mut listener = None;
         let open = || {
-            let heard = Opening::new(&mut stdin, &stdout).until_greeting(copied)?;
+            let heard = Opening::new(&mut stdin, &stdout, stop).until_greeting(copied)?;
             *link.stdin() = Some(stdin);
             let (lines, replies) = mpsc::channel();
             let input = HostInput(link.clone());

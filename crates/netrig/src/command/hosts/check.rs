@@ -20,7 +20,7 @@ use rig_testbed::Testbed;
 use rig_testbed::host::{Host, HostGroup, HostInterface, HostOfNode};
 use rig_testbed::plan::{DEFAULT_MTU, Link, Plan};
 use rig_testbed::receive_queues::{HashedBy, ReceiveQueues};
-use rig_testbed::topology::{Endpoint, Path as TestbedPath, Topology, WireOptions};
+use rig_testbed::topology::{Endpoint, Family, Path as TestbedPath, Topology, WireOptions};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -202,12 +202,13 @@ fn network(group: &mut HostGroup, nodes: [&String; 2], cards: &Cards) -> Network
         let topology = Topology::new(&names, Some(WireOptions::default()), raw, &ends)?;
         let cpus = [CpuSet::default(), CpuSet::default()];
         interfaces = given(&group.arrange(topology.plan(&cpus))?);
-        let addresses = [0, 1].map(|node| topology.node_address(node).addr());
+        let addresses = |topology: &Topology| [0, 1].map(|node| topology.node_address(node).addr());
+        let of_both = [addresses(&topology), addresses(&topology.clone().with_family(Family::Ipv6)?)];
         for ((node, interface), number) in names.iter().zip(interfaces.iter().flatten()).zip(0..) {
-            let from: IpAddr = addresses[1 - number];
-            let card = cards.get(node).and_then(|cards| cards.get(interface));
-            single_queues
-                .extend(card.map_or_else(Vec::new, |card| single(node, interface, card, [from, addresses[number]])));
+            let Some(card) = cards.get(node).and_then(|cards| cards.get(interface)) else { continue };
+            for addresses in of_both {
+                single_queues.extend(single(node, interface, card, [addresses[1 - number], addresses[number]]));
+            }
         }
         let testbed = Testbed::build_on(group, &topology, &cpus)?;
         testbed.check_reach(0)?;
@@ -222,7 +223,8 @@ fn network(group: &mut HostGroup, nodes: [&String; 2], cards: &Cards) -> Network
 /// Of the kinds of flows of which a card does not hash ports.
 fn single(node: &str, interface: &str, card: &BTreeMap<String, String>, [from, to]: [IpAddr; 2]) -> Vec<SingleQueue> {
     let Some(receive) = ReceiveQueues::of(card).filter(|receive| receive.shares().len() > 1) else { return Vec::new() };
-    let kinds = [Flow::TcpV4, Flow::UdpV4].into_iter().filter(|kind| receive.hashed_by(*kind) == HashedBy::Addresses);
+    let kinds = if from.is_ipv6() { [Flow::TcpV6, Flow::UdpV6] } else { [Flow::TcpV4, Flow::UdpV4] };
+    let kinds = kinds.into_iter().filter(|kind| receive.hashed_by(*kind) == HashedBy::Addresses);
     let of = |kind: Flow| {
         let queue = receive.by_addresses(from, to);
         let cpus = queue.and_then(|queue| receive.cpus_of(queue)).map(str::to_owned);

@@ -18,7 +18,7 @@ use rig_verdict::export::TestData;
 use serde_json::Value;
 
 use super::super::hosts::NamedHost;
-use super::super::remote_server::{Killed, PATIENCE, RemoteServer, last_line, read};
+use super::super::remote_server::{Killed, PATIENCE, RemoteServer, last_line, reach, read};
 
 /// What all hosts' servers have, and which ports one has.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub fn run(
 ) {
     let ServerSettings { key, ports } = server;
     // It dies with the thread that reaches it.
-    let begun = Remote::reach(&host.access, program).and_then(|remote| {
+    let begun = reach(host, program, cancel).and_then(|remote| {
         let server = RemoteServer::start(&remote, *ports, key, cancel)?;
         // They tell why a pair is slow, where this user may ask for them: a test needs no rights.
         let cards = remote.cards().unwrap_or_default();

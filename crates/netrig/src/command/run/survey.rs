@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_facts::record::SkippedScenarios;
-use rig_run::run::{DatapathTrials, add, leave_out, one_line, rehearse, why_not_here};
+use rig_run::run::{DatapathTrials, add, leave_out, one_line, prepare_stacks, rehearse, why_not_here};
 use rig_suite::suite::{Scenario, Suite};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::Placement;
@@ -96,7 +96,7 @@ impl Survey {
             why_not_here(scenario, &placement, rig_datapaths::ALL, host.as_ref())
                 .or_else(|| support.iter().find_map(|(name, support)| why_not(name.as_deref(), support, scenario)))
                 .or_else(|| {
-                    let refused = scenario.profile.then(|| host.prepare_stacks(&all))?.err();
+                    let refused = scenario.profile.then(|| prepare_stacks(host.as_ref(), &all))?.err();
                     refused.map(|error| format!("sample stacks: {}", one_line(&error)))
                 })
                 .or_else(|| arrange(scenario, &placement, host.as_ref()).err().map(|error| one_line(&error)))

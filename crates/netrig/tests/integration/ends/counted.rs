@@ -5,6 +5,7 @@ use std::net::TcpListener;
 
 use rig_datapath::cputime::CpuTime;
 use rig_skip::{Lack, skip};
+use serde_json::Value;
 
 use super::lab::{Server, fails_with, figure, moved, report, report_over, until};
 
@@ -75,8 +76,43 @@ fn datagrams_are_counted_at_both_ends() {
         assert!(figure(&data, end, "datagrams") >= 0.0);
         assert!(moved(&data, worker) > 0, "nothing at the {end}");
     }
-    // The difference of two machines' clocks would be no delay.
-    assert!(data["trials"][0]["workers"][1]["datagrams"]["delay"].is_null());
+}
+
+#[test]
+fn one_way_delays_are_known_as_well_as_the_clocks() {
+    let server = Server::new();
+    for (kind, receiving) in
+        [(&[][..], &["server"][..]), (&["--reverse"], &["client"]), (&["--bidirectional"], &["client", "server"])]
+    {
+        let udp = ["udp", "-c", "127.0.0.1", "--rate", "8mbit", "--message", "1000", "--trials", "2"];
+        let data = report(&server, &[&udp[..], kind].concat());
+        for trial in data["trials"].as_array().unwrap() {
+            let clocks = &trial["end_clocks"];
+            assert_eq!((&clocks["from"], &clocks["to"]), (&"client".into(), &"server".into()));
+            // One clock is not further from itself than it is known to be.
+            let of = |at: &str| (clocks[at]["ns"].as_i64().unwrap(), clocks[at]["bound_ns"].as_u64().unwrap());
+            for (ns, bound_ns) in ["at_begin", "at_end"].map(of) {
+                assert!(ns.unsigned_abs() <= bound_ns, "{clocks}");
+            }
+            assert!(clocks["path_at_begin"]["exchanges"].as_u64().unwrap() > 0, "{clocks}");
+            for (worker, end) in ["client", "server"].into_iter().enumerate() {
+                let delay = &trial["workers"][worker]["datagrams"]["delay"];
+                assert_eq!(delay.is_null(), !receiving.contains(&end), "{end} of {kind:?}: {delay}");
+            }
+        }
+        let bound = |trial: &Value| trial["end_clocks"]["bound_ns"].as_f64().unwrap() / 1000.0;
+        let worst = data["trials"].as_array().unwrap().iter().map(bound).fold(0.0, f64::max);
+        // Less than the bound is not given.
+        for figure in data["figures"].as_array().unwrap().iter().filter(|figure| figure["metric"] == "delay_p50") {
+            assert!(receiving.contains(&figure["end"].as_str().unwrap()), "{figure}");
+            assert_eq!(figure["unit"], "us");
+        }
+        let known = data["figures"].as_array().unwrap().iter().any(|figure| figure["metric"] == "delay_p50");
+        assert!(known || worst > 1.0, "delays are hidden by a bound of {worst} us");
+    }
+    let said = server.client(&["udp", "-c", "127.0.0.1", "--rate", "8mbit", "-t", "300ms"]).output().unwrap();
+    let said = String::from_utf8_lossy(&said.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(said.contains("the clocks of client and server are known to ±"), "{said}");
 }
 
 #[test]

@@ -65,12 +65,12 @@ fn the_port_is_in_use() {
 fn another_version_is_told_so() {
     let server = Server::new();
     let mut link = server.connect();
-    link.says(&Request::Hello(Version { protocol: 99, version: "9.9".into(), nonce: None }));
+    link.says(&Request::Hello(Version { protocol: 99, version: "9.9".into(), ..Version::own() }));
     link.expect_end("version 99 (netrig 9.9)");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = client(listener.local_addr().unwrap().port(), &["stream", "-c", "127.0.0.1"]).spawn().unwrap();
     let (mut socket, _) = listener.accept().unwrap();
-    let welcome = Version { protocol: 99, version: "9.9".into(), nonce: None };
+    let welcome = Version { protocol: 99, version: "9.9".into(), ..Version::own() };
     socket.write_all(&wire::line(&Reply::Welcome(welcome))).unwrap();
     fails_with(&client.wait_with_output().unwrap(), &["version 99", "9.9", "same netrig at both ends"]);
 }

@@ -259,7 +259,7 @@ pub fn stream() -> rig_load::plan::TcpStream {
 pub fn ask() -> TestRequest {
     let second = Duration::from_secs(1);
     let phases = Phases { warm_up: Duration::ZERO, window: second, cool_down: Duration::ZERO, interval: second };
-    TestRequest { load: Load::TcpStream(stream()), phases, cpus: Vec::new() }
+    TestRequest { load: Load::TcpStream(stream()), phases, cpus: Vec::new(), peer_clock_ns: 0 }
 }
 
 /// Waits for what must come.

@@ -295,7 +295,7 @@ fn a_node_without_a_host_of_its_own_is_refused() {
             ns.run(|| Command::new("ip").args(["addr", "flush", "dev", "eth1"]).status().unwrap()).unwrap();
         }
         let refusal = machines.refusal(&["--on", "a=m1", "--on", "b=m2", "--only", "A"]);
-        assert!(refusal.contains("m1 and m2 have no network in common: name an interface of each"), "{refusal}");
+        assert!(refusal.contains("m1 and m2 have no network in common, and a router"), "{refusal}");
     });
 }
 
@@ -356,6 +356,80 @@ fn delays_between_two_clocks_are_known_to_a_bound() {
         }
         drop(machines);
         world::assert_nothing_left("of a run over two clocks");
+    });
+}
+
+/// A test of datagrams to a server that is started on a machine with another clock.
+#[test]
+fn delays_of_a_test_between_two_clocks_are_known_to_a_bound() {
+    world::own(|| {
+        const AHEAD: u32 = 7_000;
+        let machines = Machines::new(2);
+        if !machines.with_one_ahead(AHEAD) {
+            return;
+        }
+        for (way, receives) in [(&[][..], 1), (&["--reverse"], 0)] {
+            let udp = ["udp", "--on", "ahead", "--client", "192.0.2.2", "--rate", "2mbit", "--message", "200"];
+            let short = ["--time", "300ms", "--warm-up", "100ms", "--interval", "100ms", "--trials", "2"];
+            let arguments = [&udp[..], &short, way].concat();
+            let output = machines.machines[0].run(|| machines.call(&arguments)).unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            for trial in report["data"]["trials"].as_array().unwrap() {
+                let clocks = &trial["end_clocks"];
+                for moment in ["at_begin", "at_end", "path_at_begin", "path_at_end", "asked_at_begin", "asked_at_end"] {
+                    let (found, bound) =
+                        (clocks[moment]["ns"].as_i64().unwrap(), clocks[moment]["bound_ns"].as_u64().unwrap());
+                    let truth = i64::from(AHEAD) * 1_000_000_000;
+                    assert!(found.abs_diff(truth) <= bound && bound > 0, "{moment}: {clocks}");
+                }
+                let delay = |worker: usize| &trial["workers"][worker]["datagrams"]["delay"];
+                assert!(!delay(receives).is_null() && delay(1 - receives).is_null(), "{trial}");
+            }
+            // Shorter than the time that one clock is ahead by far, where the bound lets them be given.
+            for figure in report["data"]["figures"].as_array().unwrap() {
+                if figure["metric"] == "delay_p50" {
+                    assert_eq!(figure["end"], if receives == 1 { "server" } else { "client" });
+                    assert!((0.0..1e9).contains(&figure["mean"].as_f64().unwrap()), "{figure}");
+                }
+            }
+            let text = report.to_string();
+            assert!(text.contains("the clocks of client and server are known to ±"), "{text}");
+        }
+        drop(machines);
+        world::assert_nothing_left("of a test between two clocks");
+    });
+}
+
+/// The CPUs of two machines have the same numbers, and each has stacks of its own.
+#[test]
+fn what_cpus_ran_is_sampled_on_each_machine() {
+    world::own(|| {
+        let machines = Machines::new(2);
+        let on = ["--on", "a=m1", "--on", "b=m2", "--only", "A", "--layers"];
+        let output = machines.run("layers", &[&on[..], &SHORT].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        if said.contains("sample") && !output.status.success() {
+            return skip(Lack::Sampling, said);
+        }
+        assert!(output.status.success(), "{said}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let layers = &trials(&report)["A"]["layers"];
+        let nodes = layers["nodes"].as_array().unwrap();
+        let names: Vec<&Value> = nodes.iter().map(|node| &node["node"]).collect();
+        assert_eq!(names, ["a", "b"]);
+        for (node, does) in nodes.iter().zip(["tcp_sendmsg", "tcp_recvmsg"]) {
+            let samples = node["parts"].as_array().unwrap().iter().map(|part| part["samples"].as_u64().unwrap());
+            assert!(samples.sum::<u64>() > 0, "{node}");
+            // What the other machine's load runs is another program's here.
+            let stacks = node["profile"]["stacks"].to_string();
+            let own = stacks.split('"').filter(|stack| stack.contains(does) && !stack.contains("other programs"));
+            assert!(own.count() > 0, "{does}: {stacks}");
+        }
+        let owners: Vec<&Value> = layers["totals"].as_array().unwrap().iter().map(|total| &total[0]).collect();
+        assert!(owners.contains(&&"sender".into()) && owners.contains(&&"receiver".into()), "{owners:?}");
+        drop(machines);
+        world::assert_nothing_left("of stacks of two machines");
     });
 }
 

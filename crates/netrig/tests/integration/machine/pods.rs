@@ -241,7 +241,11 @@ fn what_a_cluster_does_not_do_is_said_and_nothing_is_left() {
         assert!(said.contains("there is no kubectl here"), "{said}");
         // A program that is not in the image.
         let nowhere = ["--pod-program", "/nowhere", "--quiet"];
-        refused(3, &nowhere, &["no pod can be tested with another:", "client: reach host client (by hand: kubectl"]);
+        refused(
+            3,
+            &nowhere,
+            &["no pod can be tested with another:", "client: host client is not reached:", "by hand: kubectl"],
+        );
         drop(cluster);
         world::assert_nothing_left("of refusals");
     });

@@ -4,12 +4,14 @@ use std::fs::{self, Permissions};
 use std::io::Read;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rig_skip::{Lack, skip};
 use rig_testbed::host::{Host, HostAccess, Remote};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::world::{self, NETRIG};
 
@@ -177,6 +179,50 @@ fn any_command_line_reaches_a_host() {
         let named = refusal(&shell("exec \"$@\""), &of_other);
         assert!(named.contains("is for aarch64") || cfg!(target_arch = "aarch64"), "{named}");
         world::assert_nothing_left("of hosts by command lines");
+    });
+}
+
+#[test]
+fn who_stops_while_hosts_are_reached_does_not_wait_for_them() {
+    world::own(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let silent = |name: &str| {
+            let script = format!("touch {}; exec sleep 1000.4711", path(name));
+            format!("[host.{name}]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n")
+        };
+        let file = path("hosts.toml");
+        fs::write(&file, silent("one") + &silent("other")).unwrap();
+        let stream = ["stream", "--on", "one", "--hosts", &file, "--no-store"];
+        let store = path("store.sqlite");
+        let pairs = ["run", "pairs", "--hosts", &file, "--store", &store];
+        let check = ["hosts", "check", "a=one", "b=other", "--hosts", &file];
+        let run = ["run", "layers", "--on", "a=one", "--on", "b=other", "--hosts", &file, "--store", &store];
+        for (arguments, reached) in
+            [(&stream[..], &["one"][..]), (&pairs, &["one", "other"]), (&check, &["one"]), (&run, &["one"])]
+        {
+            let mut command = world::netrig();
+            let mut child = command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            let deadline = Instant::now() + TIMEOUT;
+            while !reached.iter().all(|name| directory.path().join(name).exists()) {
+                assert!(Instant::now() < deadline, "{arguments:?} reaches nobody");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+            let mut said = String::new();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            let status = child.wait().unwrap();
+            // Who waits for the host says at last that it is silent.
+            assert!(status.code() == Some(130) || status.signal() == Some(2), "{arguments:?}: {status}: {said}");
+            assert!(!said.contains("does not answer"), "{arguments:?}: {said}");
+            let left = || world::processes().into_iter().any(|process| process.command.contains("1000.4711"));
+            while left() {
+                assert!(Instant::now() < deadline, "{arguments:?} leaves what reached a host");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            reached.iter().for_each(|name| fs::remove_file(path(name)).unwrap());
+        }
+        world::assert_nothing_left("of hosts that were not reached");
     });
 }
 
