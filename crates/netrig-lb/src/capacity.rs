@@ -122,7 +122,7 @@ impl Load {
             for (backend, share) in shares(service) {
                 let (records, local, name) = at.entry(backend.address).or_default();
                 *records += self.records(service, rules) * share;
-                local.extend(&service.local);
+                local.extend(service.local.iter().filter(|local| local.is_ipv4() == backend.address.is_ipv4()));
                 if name.is_empty() {
                     *name = ServiceText(service.key).to_string();
                 }
@@ -146,9 +146,12 @@ impl Load {
             service.key.protocol == Protocol::Tcp && service.forward == Some(ForwardingMethod::FullNat)
         };
         for service in rules.services.iter().filter(is_tcp) {
-            let places = service.local.len() as f64 * f64::from(share.ports());
-            least = least.min(places / (TIME_WAIT + self.lasts.as_secs_f64()));
-            most = shares(service).map(|(_, share)| self.of_each(rules) * share).fold(most, f64::max);
+            for (backend, part) in shares(service) {
+                let local = service.local.iter().filter(|local| local.is_ipv4() == backend.address.is_ipv4());
+                let places = local.count() as f64 * f64::from(share.ports());
+                least = least.min(places / (TIME_WAIT + self.lasts.as_secs_f64()));
+                most = most.max(self.of_each(rules) * part);
+            }
         }
         (most > least).then(|| {
             format!(

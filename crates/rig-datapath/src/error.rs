@@ -91,8 +91,12 @@ pub enum ConfigError {
     ServicePort { service: SocketAddr },
     #[error("service {service}: a service cannot have {address}")]
     ServiceAddress { service: SocketAddr, address: IpAddr },
-    #[error("service {service}: {address} is of the other address family; translation between families is not done")]
+    #[error(
+        "service {service}: {address} is of the other address family: only a service of IPv6 that is forwarded by full-nat may have backends and local addresses of IPv4"
+    )]
     Family { service: SocketAddr, address: IpAddr },
+    #[error("service {service}: backend {backend} is of {family}, and the service has no local address of {family}")]
+    NoLocalOfFamily { service: SocketAddr, backend: IpAddr, family: &'static str },
     #[error("service {service}: backend {backend} has another port, and forwarding by {forward} cannot change it")]
     BackendPort { service: SocketAddr, backend: SocketAddr, forward: &'static str },
     #[error("service {service}: forwarding by {forward} needs at least one local address")]

@@ -12,7 +12,10 @@ use crate::settings::Rules;
 /// A line for each thing that will cost packets as the machine is now. Of the calling thread's network namespace.
 pub(super) fn advice<'a>(rules: &Rules, devices: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<String> {
     let mut said = Vec::new();
-    let addresses = |v4: bool| rules.services.iter().any(|service| service.key.address.is_ipv4() == v4);
+    let addresses = |v4: bool| {
+        let mut services = rules.services.iter();
+        services.any(|service| service.key.address.is_ipv4() == v4 || service.translates_families())
+    };
     let sysctls =
         [(addresses(true), "net.ipv4.ip_forward", "IPv4"), (addresses(false), "net.ipv6.conf.all.forwarding", "IPv6")];
     for (_, key, family) in sysctls.into_iter().filter(|(wanted, key, _)| *wanted && is_off(key)) {

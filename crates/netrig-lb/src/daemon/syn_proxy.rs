@@ -45,6 +45,13 @@ pub(super) fn refuse_generic(rules: &Rules, device: Option<&str>, may_be: Option
         )),
         _ => Ok(()),
     }?;
+    match (rules.services.iter().find(|service| service.translates_families()), device) {
+        (Some(service), Some(device)) => Err(anyhow!(
+            "{} has backends of IPv4, whose packets cannot be translated with the checksums of generic XDP, as {device} has it: a driver with XDP, or backends of IPv6",
+            ServiceText(service.key)
+        )),
+        _ => Ok(()),
+    }?;
     match (rules.services.iter().find(|service| service.sums_tunnels()), may_be) {
         (Some(service), Some(may_be)) => {
             let has = if device.is_some() { "has" } else { "may have" };

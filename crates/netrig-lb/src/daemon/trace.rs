@@ -233,6 +233,17 @@ fn steps(traced: &Traced) -> Vec<String> {
             steps.push(format!("packed into GUE from {from} to port {port}, {sum} a checksum"));
         }
     }
+    let known = traced.connection.as_ref().map(|found| (found.connection.service, found.connection.backend));
+    let begun = traced.new_connection.as_ref().and_then(|begun| Some((begun.service, begun.backend?)));
+    if let Some((service, backend)) = begun.or(known)
+        && service.is_ipv4() != backend.is_ipv4()
+        && traced.interface.is_some()
+    {
+        let outward =
+            begun.is_none() && traced.connection.as_ref().is_some_and(|found| found.direction == Direction::Outward);
+        let family = if outward { "IPv6" } else { "IPv4" };
+        steps.push(format!("its headers are translated to {family}"));
+    }
     match traced.tells {
         ClientAddress::Off => {}
         ClientAddress::Toa => steps.push("which is told the client's address by the option of TCP \"toa\"".into()),

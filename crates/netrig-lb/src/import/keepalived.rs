@@ -281,7 +281,7 @@ fn service(
         sorry: None,
         inhibits: false,
         inhibiting: 0,
-        local: forwarding.local_for(key.address.ip()),
+        local: forwarding.local.clone(),
         quorum: 1,
         hysteresis: 0,
         begin: Beginning::Up,
@@ -303,11 +303,7 @@ fn service(
                 (reading.service.forward, reading.tunnel) = (Some(forward), tunnel);
             }
             "laddr_group_name" => match groups.local.get(value) {
-                Some(group) => {
-                    let local = groups::local(group, imported);
-                    reading.local =
-                        local.into_iter().filter(|local| local.is_ipv4() == key.address.is_ipv4()).collect();
-                }
+                Some(group) => reading.local = groups::local(group, imported),
                 None => imported.note(place, format_args!("there is no local_address_group {value}")),
             },
             "quorum" => reading.quorum = number(line, imported).unwrap_or(1),
@@ -414,7 +410,7 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
     let service = reading.service.key.address;
     let at = groups::addresses(&with_port(&block.words[1..], service.port()), &block.place, imported);
     let [address] = at[..] else { return };
-    if address.is_ipv4() != service.is_ipv4() {
+    if address.is_ipv4() != service.is_ipv4() && !reading.service.may_translate_families() {
         imported.note(&block.place, format_args!("{address} is of another family than its service: it is left out"));
         return;
     }
@@ -489,7 +485,11 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
 fn finished(block: &Block, reading: Reading, imported: &mut Imported) -> Service {
     let Reading { mut service, check, sorry, inhibits, inhibiting, local, quorum, hysteresis, begin, .. } = reading;
     if matches!(service.forward, Some(ForwardingMethod::FullNat | ForwardingMethod::Tunnel)) {
-        service.local = local;
+        // Those of IPv4 where a server of a service of IPv6 needs them.
+        let has_v4 = service.translates_families() || sorry.is_some_and(|sorry| sorry.is_ipv4());
+        let is_v4 = service.key.address.is_ipv4();
+        let needed = |local: &IpAddr| local.is_ipv4() == is_v4 || has_v4 && service.may_translate_families();
+        service.local = local.into_iter().filter(needed).collect();
     }
     if service.backends.is_empty() {
         service.forward = None;
@@ -517,7 +517,7 @@ fn finished(block: &Block, reading: Reading, imported: &mut Imported) -> Service
     service.check = Some(Box::new(check));
     if let Some(address) = sorry {
         if service.backends.iter().any(|backend| backend.address == address)
-            || address.is_ipv4() != service.key.address.is_ipv4()
+            || address.is_ipv4() != service.key.address.is_ipv4() && !service.may_translate_families()
         {
             imported.note(
                 &block.place,

@@ -181,7 +181,9 @@ pub(super) fn leave_out_incomplete(imported: &mut Imported) {
     let services = std::mem::take(&mut imported.rules.services);
     for service in services {
         let lacks = match service.lacks() {
-            Some("a local address") => Some("FullNAT and tunnels need local addresses: add --local ADDRESS-ADDRESS"),
+            Some(lacks) if lacks.starts_with("a local address") => {
+                Some("FullNAT and tunnels need local addresses: add --local ADDRESS-ADDRESS")
+            }
             Some(_) if service.forward.is_none() => None,
             other => other,
         };

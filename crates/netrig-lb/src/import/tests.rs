@@ -303,6 +303,27 @@ virtual_server group 192.168.100.254-80 {
     assert!(!routed.contains("client_address") && routed.contains("proxy_protocol: needs full-nat"), "{routed}");
 }
 
+/// DPVS's NAT64: a service of IPv6, and servers and local addresses of IPv4.
+#[test]
+fn servers_of_ipv4_of_a_service_of_ipv6_are_kept_with_full_nat() {
+    let text = |kind: &str| {
+        format!(
+            "local_address_group laddr_g1 {{\n 10.0.0.200 dpdk0\n fd00::9 dpdk0\n}}\nvirtual_server 2001:db8::1 80 {{\n lb_algo rr\n lb_kind \
+             {kind}\n protocol TCP\n laddr_group_name laddr_g1\n real_server 10.0.0.1 80 {{ }}\n real_server fd00::1 80 {{ }}\n}}\n"
+        )
+    };
+    let imported = conf(&text("FNAT"));
+    let [service] = &imported.rules.services[..] else { panic!("{imported:?}") };
+    assert_eq!((service.backends.len(), service.local.len(), service.lacks()), (2, 2, None));
+    assert_eq!(imported.rules.config(1000).validate(), Ok(()));
+    let routed = conf(&text("DR"));
+    assert_eq!(routed.rules.services[0].backends.len(), 1);
+    assert!(routed.notes.iter().any(|note| note.contains("10.0.0.1:80 is of another family")), "{:?}", routed.notes);
+    // Those of IPv4 are for such servers alone.
+    let own = conf(&text("FNAT").replace("real_server 10.0.0.1 80 { }\n", ""));
+    assert_eq!(own.rules.services[0].local, ["fd00::9".parse::<std::net::IpAddr>().unwrap()]);
+}
+
 #[test]
 fn files_are_included_and_mistakes_are_told_with_their_line() {
     let folder = tempfile::tempdir().unwrap();

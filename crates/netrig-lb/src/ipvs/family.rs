@@ -265,7 +265,7 @@ pub(super) fn destination(request: Attributes<'_>, service: ServiceKey) -> Resul
     let family = family.unwrap_or(family_of(service.address.ip()));
     let address = address(family, said.array(DEST_ADDR).ok_or(EINVAL)?)?;
     let address = SocketAddr::new(address, said.be16(DEST_PORT).ok_or(EINVAL)?);
-    if address.is_ipv4() != service.address.is_ipv4() {
+    if address.is_ipv6() && service.address.is_ipv4() {
         let why = format!("destination {address} of service {}: both have to be of one family", service.address);
         return Err(because(EINVAL, why));
     }

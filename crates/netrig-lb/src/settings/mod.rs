@@ -10,6 +10,7 @@ mod access;
 mod changes;
 mod check;
 mod client_address;
+mod family;
 mod file;
 mod limits;
 mod one_packet;

@@ -86,6 +86,7 @@ impl Reader<'_> {
         for service in &file.service {
             services.extend(self.services(service)?);
             self.unless_heard(service.get_ref(), &services)?;
+            self.unless_out_of_reach(service.get_ref(), &services)?;
         }
         let policy = Policy {
             fragments: match file.policy.fragments {
@@ -560,6 +561,21 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Probes are sent from an address of their own family. Commands may have changed what the file once had.
+    fn unless_out_of_reach(&self, said: &ServiceFile, services: &[Service]) -> Result<()> {
+        let Some(said) = said.check.as_ref().filter(|_| self.completeness == Completeness::Required) else {
+            return Ok(());
+        };
+        match services.iter().find_map(Service::out_of_reach) {
+            Some((source, probed)) => {
+                let what = format!("checks from {source} of a backend that is probed at {probed}, of the other family");
+                let hint = "leave 'source' out, or divide the backends between two services";
+                Err(self.error(said.span(), what, Some(hint)))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn check(
         &self,
         service: &ServiceFile,
@@ -702,6 +718,7 @@ impl Reader<'_> {
             | E::ServiceAddress { service, .. }
             | E::Family { service, .. }
             | E::NoLocalAddress { service, .. }
+            | E::NoLocalOfFamily { service, .. }
             | E::DuplicateLocal { service, .. }
             | E::LocalIsService { service, .. }
             | E::SourceInUse { service, .. }

@@ -221,6 +221,8 @@ impl Service {
             Some(ForwardingMethod::FullNat | ForwardingMethod::Tunnel) if self.local.is_empty() => {
                 Some("a local address")
             }
+            // Another one cannot have backends of another family at all, which is told where that is refused.
+            Some(ForwardingMethod::FullNat) if self.key.address.is_ipv6() => self.lacks_local_of_family(),
             Some(_) => None,
         }
     }
@@ -330,6 +332,8 @@ pub enum EditError {
     LowerLimit(SocketAddr),
     #[error("{0} is not a port of a destination")]
     Port(SocketAddr),
+    #[error("service {} would lack {} and be out of force, with all of its destinations", ServiceText(*.0), .1)]
+    LocalOfFamily(ServiceKey, &'static str),
     #[error("there are {most} {what} already, and there can be no more")]
     TooMany { what: &'static str, most: usize },
 }
@@ -347,6 +351,9 @@ impl EditError {
             Self::Expire(_) => "choose one of never, removed, quiescent",
             Self::Reuse(_) => "choose one of reschedule, keep",
             Self::SynProxy(_) => "choose one of auto, always, off; DPVS's enable and disable are always and off",
+            Self::LocalOfFamily(..) => {
+                "each destination is reached from a local address of its own family: add one first with -P -z"
+            }
             Self::Limit(error) => error.hint,
             Self::OnePacket(misfit) => misfit.hint,
             Self::Tunnel(misfit) => misfit.hint,
@@ -369,7 +376,7 @@ impl EditError {
 /// What tables can be made for at most, see [`datapath::Sizes`]; how large they are is known when it comes into force.
 pub(super) const MOST: u32 = 65_535;
 
-fn room_for_one_more(what: &'static str, there: usize, most: usize) -> Result<(), EditError> {
+pub(super) fn room_for_one_more(what: &'static str, there: usize, most: usize) -> Result<(), EditError> {
     if there < most { Ok(()) } else { Err(EditError::TooMany { what, most }) }
 }
 
@@ -437,10 +444,16 @@ impl Rules {
                 self.services.retain(|known| known.key != *service);
             }
             RuleChange::AddBackend { service, backend, options } => {
-                self.service_mut(*service)?.add(*backend, options)?;
+                let service = self.service_mut(*service)?;
+                let mut changed = service.clone();
+                changed.add(*backend, options)?;
+                *service = changed;
             }
             RuleChange::EditBackend { service, backend, options } => {
-                self.service_mut(*service)?.change(*backend, options)?;
+                let service = self.service_mut(*service)?;
+                let mut changed = service.clone();
+                changed.change(*backend, options)?;
+                *service = changed;
             }
             RuleChange::DeleteBackend { service: key, backend } => {
                 let service = self.service_mut(*key)?;
@@ -464,7 +477,10 @@ impl Rules {
                 if !service.local.contains(address) {
                     return Err(EditError::NoLocal(*key, *address));
                 }
-                service.local.retain(|known| known != address);
+                let mut changed = service.clone();
+                changed.local.retain(|known| known != address);
+                changed.keeps_local_of_family()?;
+                *service = changed;
             }
             RuleChange::Timeouts { tcp, tcp_fin, udp } => {
                 let said = [
@@ -579,18 +595,7 @@ impl Service {
         self.unless_unseen(forward)?;
         self.forward = Some(forward);
         self.backends.push(backend);
-        self.complete(options)
-    }
-
-    /// Gives it local addresses where it lacks them alone.
-    fn complete(&mut self, options: &BackendOptions) -> Result<(), EditError> {
-        let needs = matches!(self.forward, Some(ForwardingMethod::FullNat | ForwardingMethod::Tunnel));
-        if needs && self.local.is_empty() && self.tunnel_source.is_none() {
-            let most = MOST as usize;
-            room_for_one_more("local addresses of the service", options.local.len().saturating_sub(1), most)?;
-            self.local.clone_from(&options.local);
-        }
-        Ok(())
+        self.complete(address, options)
     }
 
     fn change(&mut self, address: SocketAddr, options: &BackendOptions) -> Result<(), EditError> {
@@ -608,7 +613,7 @@ impl Service {
             backend.tunnel = Tunnel::Ipip;
         }
         self.forward = Some(forward);
-        self.complete(options)
+        self.complete(address, options)
     }
 
     /// Outlier detection needs to see what backends answer.

@@ -71,6 +71,37 @@ fn a_file_says_what_it_looks_like() {
     assert_eq!(config.policy, Policy { fragments: FragmentPolicy::Pass, ..Policy::default() });
 }
 
+/// A service of IPv6 may have backends of IPv4, with local addresses of theirs.
+#[test]
+fn backends_of_the_other_family_need_local_addresses_of_theirs() {
+    let with = |more: &str| format!("[[service]]\nlisten = '[2001:db8::1]:80'\n{more}");
+    let text = with(
+        "client_address = 'toa'\nlocal = ['10.0.0.200-10.0.0.201', 'fd00::9']\nbackend = ['10.0.0.1', '[fd00::1]:81']",
+    );
+    let settings = parse(&text);
+    let config = settings.rules.config(1000);
+    assert_eq!(config.validate(), Ok(()));
+    assert_eq!(config.services[0].backends[0].address, "10.0.0.1:80".parse().unwrap());
+    // What is written is what was read.
+    let again = parse(&settings.to_toml());
+    assert_eq!(again.rules, settings.rules);
+
+    for (more, said) in [
+        ("local = 'fd00::9'\nbackend = ['10.0.0.1', 'fd00::1']", "lacks a local address of IPv4"),
+        ("local = '10.0.0.200'\nbackend = ['10.0.0.1', 'fd00::1']", "lacks a local address of IPv6"),
+        ("forward = 'nat'\nbackend = ['10.0.0.1']", "10.0.0.1 is of the other address family: only a service of IPv6"),
+        ("forward = 'route'\nbackend = ['10.0.0.1']", "10.0.0.1 is of the other address family"),
+        ("forward = 'tunnel'\nlocal = 'fd00::9'\nbackend = ['10.0.0.1']", "10.0.0.1 is of the other address family"),
+        (
+            "local = ['10.0.0.200', 'fd00::9']\nbackend = ['fd00::1', '10.0.0.1']\n[service.check]\nkind = 'tcp'\nsource = 'fd00::2'",
+            "checks from fd00::2 of a backend that is probed at 10.0.0.1",
+        ),
+    ] {
+        let refused = refused(&with(more));
+        assert!(refused.contains(said), "{refused}");
+    }
+}
+
 #[test]
 fn backends_are_short_or_long() {
     let settings = parse(
@@ -213,6 +244,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
             "65535",
         ),
         (with("forward = 'nat'\nbackend = ['fd00::1']"), "fd00::1 is of the other address family", ""),
+        (with("local = ['10.0.0.9', 'fd00::9']\nbackend = ['fd00::1']"), "only a service of IPv6 that is forwarded by", ""),
         (with("[[service]]\nlisten = ['192.0.2.1:80']"), "lb.toml:5: tcp 192.0.2.1:80 is listed twice", ""),
         (
             "[[service]]\nlisten = ['192.0.2.1-192.0.2.2:80', '192.0.2.2:80']".to_owned(),

@@ -9,7 +9,7 @@
 //!     kind 2: `count` records; 0 of them: the peer has been told of all connections since the last such message
 //!  …  HMAC-SHA-256 of all before, its first 16 bytes (RFC 2104; truncated as in RFC 4868, 2.3)
 //!
-//! record: flags u8 (1: IPv6; 2: UDP; 4: has a local address), forward u8, state u8, state before u8, idle u32 (ticks of 2^27 ns),
+//! record: flags u8 (1: IPv6; 2: UDP; 4: has a local address; 8: backend and local address are of IPv4, of a client of IPv6), forward u8, state u8, state before u8, idle u32 (ticks of 2^27 ns),
 //!         client, service, backend, and the local one if there is one: address of 4 or 16 bytes, port u16
 //! ```
 
@@ -133,7 +133,9 @@ fn put(bytes: &mut Vec<u8>, at: SocketAddr) {
 
 /// Appends a record.
 pub(crate) fn put_record(bytes: &mut Vec<u8>, record: &SharedConnection) {
-    let flags = u8::from(record.client.is_ipv6()) | tag(record.protocol) | if record.local.is_some() { 4 } else { 0 };
+    let is_translated = record.client.is_ipv6() && record.backend.is_ipv4();
+    let local = if record.local.is_some() { 4 } else { 0 };
+    let flags = u8::from(record.client.is_ipv6()) | tag(record.protocol) | local | u8::from(is_translated) << 3;
     bytes.extend([flags, record.forward, record.state as u8, record.before.map_or(0, |before| before as u8)]);
     bytes.extend(record.idle.to_be_bytes());
     [Some(record.client), Some(record.service), Some(record.backend), record.local]
@@ -214,15 +216,17 @@ impl Rest<'_> {
         let idle = self.bytes().map(u32::from_be_bytes)?;
         let named = |number| State::ALL.into_iter().find(|state| *state as u8 == number);
         let is_ipv6 = flags & 1 != 0;
-        let (client, service, backend) = (self.address(is_ipv6)?, self.address(is_ipv6)?, self.address(is_ipv6)?);
-        let local = if flags & 4 != 0 { Some(self.address(is_ipv6)?) } else { None };
+        let behind_is_ipv6 = is_ipv6 && flags & 8 == 0;
+        let (client, service) = (self.address(is_ipv6)?, self.address(is_ipv6)?);
+        let backend = self.address(behind_is_ipv6)?;
+        let local = if flags & 4 != 0 { Some(self.address(behind_is_ipv6)?) } else { None };
         let before = if before == 0 { None } else { Some(named(before)?) };
         let protocol = if flags & 2 != 0 { Protocol::Udp } else { Protocol::Tcp };
         let record =
             SharedConnection { protocol, forward, state: named(state)?, before, idle, client, service, backend, local };
         // What nobody says: it would be taken for one of the future, or for a flood's.
         let is_said = idle <= OLDEST && is_answered(&record);
-        (flags < 8 && is_said && record.is_sound()).then_some(record)
+        (flags < 16 && flags & 9 != 8 && is_said && record.is_sound()).then_some(record)
     }
 }
 
@@ -297,6 +301,7 @@ mod tests {
                 ..record(3, Protocol::Tcp, State::Close, "198.51.100.9:4001", v4, "10.0.0.1:80", None)
             },
             record(1, Protocol::Tcp, State::TimeWait, "[2001:db8::9]:1", v6, "[fd00::1]:8", Some("[fd00::2]:65535")),
+            record(1, Protocol::Tcp, State::Established, "[2001:db8::9]:2", v6, "10.0.0.1:8", Some("10.0.0.200:1025")),
         ]
     }
 

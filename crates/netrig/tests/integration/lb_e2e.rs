@@ -244,3 +244,66 @@ fn nothing_that_an_operator_does_breaks_a_connection() {
     running.end();
     assert!(!home.pins().exists(), "it leaves {}", home.pins().display());
 }
+
+/// A service of IPv6 whose servers have IPv4, and later both; the same is done to it.
+#[test]
+fn nothing_breaks_a_connection_between_the_families() {
+    let Some(wires) = Wires::new(Plan::default()) else { return };
+    let home = BalancerDirectory::new(&wires);
+    let echoes: Vec<Echo> = wires.servers.iter().map(|ns| Echo::start(ns, 7000)).collect();
+    let file = home.file().display().to_string();
+    let write = |local: &str, backends: &[SocketAddr]| {
+        let backends: Vec<String> = backends.iter().map(|backend| format!("'{backend}'")).collect();
+        let head = "devices = ['clients', 'server0', 'server1']\nconnections = 16384\n[timeouts]\nfin_wait = '1s'\nclose_wait = '1s'\n";
+        let service = format!(
+            "[[service]]\nlisten = 'tcp {V6}'\nscheduler = 'rr'\nlocal = [{local}]\nbackend = [{}]\n",
+            backends.join(", ")
+        );
+        fs::write(home.file(), format!("{head}{service}")).unwrap();
+    };
+    let (v4, both) = ("'10.8.0.1'", "'10.8.0.1-10.8.0.2', 'fd08::1'");
+    let servers = [lab::server(0, false, 7000), lab::server(1, true, 7000), lab::server(1, false, 7000)];
+    write(v4, &servers[..1]);
+    let Some(running) = Daemon::start(&home, &[&file]) else { return };
+    let services = [V6.parse::<SocketAddr>().unwrap()];
+    let talk = Conversations::start(&wires.client, &services, LINES);
+    talk.goes_on(1, || {});
+    let arrivals = NewConnections::start(&wires.client, &services);
+    let all_go_on = || {
+        talk.goes_on(2, || {});
+        arrivals.go_on(|| {});
+    };
+    let traced = home.does(&["trace", &format!("tcp [{}]:40000 > {V6}", lab::client(true))]);
+    assert!(traced.contains("its headers are translated to IPv4"), "{traced}");
+    assert!(home.does(&["-L", "-n"]).contains("10.20.0.2:7000"));
+
+    // One of its own family needs a local address of that.
+    write(v4, &servers[..2]);
+    let refused = home.lb(&["reload"]);
+    assert!(
+        !refused.status.success() && said(&refused).contains("lacks a local address of IPv6"),
+        "{}",
+        said(&refused)
+    );
+    write(both, &servers[..2]);
+    home.does(&["reload"]);
+    all_go_on();
+    home.does(&["-a", "-t", V6, "-r", &servers[2].to_string(), "-b"]);
+    all_go_on();
+    assert!(echoes[1].accepted.load(Ordering::Relaxed) > 0);
+    // What is saved is what is in force.
+    let saved = home.does(&["save"]);
+    assert!(saved.contains("fd08::1") && saved.contains(&servers[2].to_string()), "{saved}");
+    running.kill();
+    all_go_on();
+    let running = Daemon::start(&home, &[]).unwrap();
+    all_go_on();
+    home.does(&["-d", "-t", V6, "-r", &servers[0].to_string()]);
+    all_go_on();
+    arrivals.finish();
+    talk.finish();
+    let broken: u64 = echoes.iter().map(|echo| echo.broken.load(Ordering::Relaxed)).sum();
+    assert_eq!((broken, wires.damage()), (0, vec![]));
+    home.does(&["stop", "--detach"]);
+    running.end();
+}

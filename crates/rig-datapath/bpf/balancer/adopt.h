@@ -132,7 +132,7 @@ static __noinline int adopt_slot(const struct adoption *a)
 	c->client_port = a->client_port;
 	c->service = a->service;
 	c->backend = a->backend;
-	c->counter = counter;
+	c->counter = counter | bit_of_family(s, a->backend);
 	c->local = a->local;
 	c->local_port = a->local_port;
 	c->route = 0;

@@ -94,6 +94,12 @@ OF_PACKET(__s64, edit_options, (struct xdp_md *ctx, __u32 lower, __u32 also), (c
 	return e.change;
 }
 
+/* Whether the address that is told is of IPv6: of a connection to a backend of IPv4 it may be. */
+static always_inline int tells_ipv6(const struct packet *p, const struct connection *c)
+{
+	return p->ipv6 || c->counter & MIXED;
+}
+
 /* Writes the option; what the checksum changes by, or -1. */
 static always_inline __s64 write_toa(struct xdp_md *ctx, __u32 at, int ipv6, const struct connection *c)
 {
@@ -140,19 +146,18 @@ static long fill_word(__u32 i, struct filling *f)
 
 /*
  * Makes room in a full header by leaving out all options but timestamps, for a segment that is no SYN: among them is the D-SACK (RFC 2883)
- * that clients answer the SYN proxy's keep-alive with. `time` is where timestamps are in the frame, 0 where there are none. By how much the header grows, in the lower half what the checksum changes by, but
+ * that clients answer the SYN proxy's keep-alive with. `time` is where timestamps are in the frame, 0 where there are none, and `by` how long the option is. By how much the header grows, in the lower half what the checksum changes by, but
  * for the option itself; -1 where that does not work.
  */
-OF_PACKET(__s64, make_room, (struct xdp_md *ctx, __u32 options, __u32 time), (ctx, options, time))
+OF_PACKET(__s64, make_room, (struct xdp_md *ctx, __u32 options, __u32 time, __u32 by), (ctx, options, time, by))
 {
-	__u32 by, need, grows, left, at;
+	__u32 need, grows, left, at;
 	struct filling f = { .ctx = ctx };
 	__u32 *word;
 	__u64 times;
 
 	if (!p || options > MOST_TCP_HEADER - sizeof(struct tcphdr))
 		return -1;
-	by = address_bytes(ADDRESS_TOA, p->ipv6);
 	times = read_times(ctx, time);
 	at = (p->l4 & L4_MASK) + sizeof(struct tcphdr);
 	need = by + (time ? 2 + TIME_BYTES : 0);
@@ -179,7 +184,7 @@ OF_PACKET(__s64, make_room, (struct xdp_md *ctx, __u32 options, __u32 time), (ct
 /* The segment, which is translated, gets the option; 0 or a reason for a drop. */
 static always_inline int add_option(struct xdp_md *ctx, struct packet *p, const struct connection *c)
 {
-	__u32 l4 = p->l4 & L4_MASK, by = address_bytes(ADDRESS_TOA, p->ipv6), bytes = p->l3_length - (p->l4 - p->l3), header;
+	__u32 l4 = p->l4 & L4_MASK, by = address_bytes(ADDRESS_TOA, tells_ipv6(p, c)), bytes = p->l3_length - (p->l4 - p->l3), header;
 	struct tcphdr *tcp = (void *)(long)ctx->data + l4;
 	__s64 change = 0, toa;
 	__u16 *offset, before;
@@ -191,7 +196,7 @@ static always_inline int add_option(struct xdp_md *ctx, struct packet *p, const 
 	if (header < sizeof(*tcp) || header > bytes || p->partial || (header + by > MOST_TCP_HEADER && p->tcp_flags & TCP_SYN))
 		return leave_out(c->service);
 	if (header + by > MOST_TCP_HEADER) {
-		change = make_room(p, ctx, header - sizeof(*tcp), OPTIONS_TIME(read_options(ctx, p->l4)));
+		change = make_room(p, ctx, header - sizeof(*tcp), OPTIONS_TIME(read_options(ctx, p->l4)), by);
 		if (change < 0)
 			return DROP_INTERNAL;
 		by = change >> 16 & 31;
@@ -199,7 +204,7 @@ static always_inline int add_option(struct xdp_md *ctx, struct packet *p, const 
 	} else if (make_gap(ctx, l4 + sizeof(*tcp), by)) {
 		return DROP_INTERNAL;
 	}
-	toa = write_toa(ctx, l4 + sizeof(*tcp), p->ipv6, c);
+	toa = write_toa(ctx, l4 + sizeof(*tcp), tells_ipv6(p, c), c);
 	tcp = (void *)(long)ctx->data + l4;
 	if (toa < 0 || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
 		return DROP_INTERNAL;
@@ -274,13 +279,13 @@ static always_inline int says_something(struct xdp_md *ctx, const struct packet 
  * What is made void in a client's SYN: with Multipath TCP (RFC 8684) a program's socket is none that the option is of. Where there is no room, the
  * connection must not begin with this segment, which is what TCP Fast Open is for.
  */
-static always_inline __u32 barred_from_syn(struct xdp_md *ctx, const struct packet *p)
+static always_inline __u32 barred_from_syn(struct xdp_md *ctx, const struct packet *p, const struct connection *c)
 {
 	struct tcphdr *tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
 
 	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
 		return OPTION_FAST_OPEN;
-	return tcp->doff * 4 + address_bytes(ADDRESS_TOA, p->ipv6) > MOST_TCP_HEADER ? OPTION_FAST_OPEN : OPTION_MPTCP;
+	return tcp->doff * 4 + address_bytes(ADDRESS_TOA, tells_ipv6(p, c)) > MOST_TCP_HEADER ? OPTION_FAST_OPEN : OPTION_MPTCP;
 }
 
 /* A segment of a connection whose backend has not shown yet that it knows the client, or a SYN; 0 or a reason for a drop. */
@@ -306,7 +311,7 @@ OF_PACKET(int, tell, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 	}
 	if (DIRECTION(entry) == OUTWARD)
 		return edit(ctx, p, address_bytes(ADDRESS_TOA, p->ipv6), OPTION_TOA);
-	return edit(ctx, p, 0, flags & TCP_SYN ? barred_from_syn(ctx, p) : OPTION_TOA) ?: add_option(ctx, p, c);
+	return edit(ctx, p, 0, flags & TCP_SYN ? barred_from_syn(ctx, p, c) : OPTION_TOA) ?: add_option(ctx, p, c);
 }
 
 /*
@@ -342,7 +347,7 @@ static always_inline __s64 write_prefix(struct xdp_md *ctx, __u32 at, int ipv6, 
 /* Puts the prefix before the payload of a segment with the client's first number; 0 or a reason for a drop. */
 static __noinline int add_prefix(struct xdp_md *ctx, struct packet *p, const struct connection *c)
 {
-	__u32 l4 = p->l4 & L4_MASK, by = address_bytes(ADDRESS_PROXY_V2, p->ipv6), bytes = p->l3_length - (p->l4 - p->l3), header;
+	__u32 l4 = p->l4 & L4_MASK, by = address_bytes(ADDRESS_PROXY_V2, tells_ipv6(p, c)), bytes = p->l3_length - (p->l4 - p->l3), header;
 	struct tcphdr *tcp = (void *)(long)ctx->data + l4;
 	const struct service *s = service_at(c->service);
 	__s64 change;
@@ -355,7 +360,7 @@ static __noinline int add_prefix(struct xdp_md *ctx, struct packet *p, const str
 		return 0;
 	if (make_gap(ctx, l4 + header, by))
 		return DROP_INTERNAL;
-	change = write_prefix(ctx, l4 + header, p->ipv6, c, s);
+	change = write_prefix(ctx, l4 + header, tells_ipv6(p, c), c, s);
 	tcp = (void *)(long)ctx->data + l4;
 	if (change < 0 || (void *)(tcp + 1) > (void *)(long)ctx->data_end)
 		return DROP_INTERNAL;
@@ -389,7 +394,7 @@ OF_PACKET(int, shift_prefixed, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 
 	if (!p || !c || !splice)
 		return DROP_INTERNAL;
-	by = address_bytes(ADDRESS_PROXY_V2, p->ipv6);
+	by = address_bytes(ADDRESS_PROXY_V2, tells_ipv6(p, c));
 	flags = p->tcp_flags;
 	/*
 	 * Data of a SYN would be before it: a backend takes none without the option of TCP Fast Open, and the client sends them again. Multipath
@@ -456,7 +461,7 @@ OF_PACKET(__u32, tell_of_error, (struct xdp_md *ctx, __u32 slot), (ctx, slot))
 	if ((void *)(icmp + 1) > (void *)(long)ctx->data_end)
 		return 0;
 	mtu = mtu_of_message(p, icmp);
-	by = address_bytes(c->counter & PREFIXED ? ADDRESS_PROXY_V2 : ADDRESS_TOA, p->ipv6);
+	by = address_bytes(c->counter & PREFIXED ? ADDRESS_PROXY_V2 : ADDRESS_TOA, tells_ipv6(p, c));
 	if (mtu && c->counter & TELLS) {
 		__u32 before = icmp->rest;
 

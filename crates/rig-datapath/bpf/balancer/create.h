@@ -19,6 +19,14 @@ static always_inline __u16 way_of_telling(const struct service *s)
 	return s->client_address == ADDRESS_PROXY_V2 ? PREFIXED : OPTED;
 }
 
+/* Whether headers of a connection to this backend are translated. */
+static always_inline __u16 bit_of_family(const struct service *s, __u32 backend)
+{
+	const struct backend *b = backend_at(backend);
+
+	return b && is_of_other_family(s, b) ? MIXED : 0;
+}
+
 /* Whether the backend is to be told of the client of a connection that this packet begins. */
 static always_inline __u16 bits_of_telling(const struct service *s, const struct packet *p)
 {
@@ -52,7 +60,7 @@ OF_TUPLE(int, prefetch_reply_bucket, (__u32 number, __u64 hash), (number, hash))
 		key = sequence_of(b);
 		next_port = bpf_map_lookup_elem(&cursors, &key);
 		/* Which block is next is not known before it is taken. */
-		if (!next_port || *next_port % PORT_BLOCK == 0 || !local_of(s, *next_port, &l))
+		if (!next_port || *next_port % PORT_BLOCK == 0 || !local_of(s, b, *next_port, &l))
 			return 0;
 		to = local_at(l.address);
 	} else if (s->forward != NAT) {
@@ -70,9 +78,10 @@ static __noinline int take_local(__u32 slot, __u64 nth)
 {
 	struct connection *c = connection_at(slot);
 	const struct service *s = c ? service_at(c->service) : 0;
+	const struct backend *b = c ? backend_at(c->backend) : 0;
 	struct local l;
 
-	if (!s || !local_of(s, nth, &l))
+	if (!s || !b || !local_of(s, b, nth, &l))
 		return 0;
 	c->local = l.address;
 	c->local_port = l.port;
@@ -249,7 +258,7 @@ OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (h
 	c->client_port = p->tuple.source_port;
 	c->service = number;
 	c->backend = backend;
-	c->counter = counter | bits_of_telling(s, p);
+	c->counter = counter | bits_of_telling(s, p) | bit_of_family(s, backend);
 	c->local = 0;
 	c->local_port = 0;
 	c->route = 0;

@@ -5,6 +5,7 @@
 
 #include "create.h"
 #include "client_address.h"
+#include "family.h"
 #include "proxy_steps.h"
 #include "too_big.h"
 #include "tunnel.h"
@@ -124,20 +125,27 @@ static always_inline int translate(struct xdp_md *ctx, struct packet *p, const s
 	return translate_flow(ctx, p, &t, control) ?: write_addresses(ctx, p, &t);
 }
 
+/* What is added to the number that an error quotes. A function of its own as `ask_kernel`. */
+OF_PACKET(__u32, quoted_sequence, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
+{
+	const struct connection *c = connection_at(SLOT(entry));
+
+	if (!p || !c)
+		return 0;
+	if (DIRECTION(entry) == INWARD)
+		return is_spliced(c) ? quoted_delta(SLOT(entry)) : 0;
+	return c->counter & (TELLS | PREFIXED) ? tell_of_error(p, ctx, SLOT(entry)) : 0;
+}
+
 /* A function of its own as `ask_kernel`. */
-OF_PACKET(int, translate_quoted, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
+OF_PACKET(int, translate_quoted, (struct xdp_md *ctx, __u32 entry, __u32 sequence), (ctx, entry, sequence))
 {
 	const struct control *control = settings();
 	const struct connection *c = connection_at(SLOT(entry));
 	const struct service *s = c ? service_at(c->service) : 0;
-	__u32 sequence = 0;
 
 	if (!p || !control || !s)
 		return DROP_INTERNAL;
-	if (DIRECTION(entry) == INWARD)
-		sequence = is_spliced(c) ? quoted_delta(SLOT(entry)) : 0;
-	else if (c->counter & (TELLS | PREFIXED))
-		sequence = tell_of_error(p, ctx, SLOT(entry));
 	return translate(ctx, p, c, s, ERROR, sequence, DIRECTION(entry), control);
 }
 
@@ -176,7 +184,8 @@ OF_PACKET(int, forward_whole, (struct xdp_md *ctx, int kind, __u32 entry), (ctx,
 static always_inline int translate_all(struct xdp_md *ctx, struct packet *p, const struct connection *c, const struct service *s,
 				       __u32 entry, const struct control *control)
 {
-	int reason = translate(ctx, p, c, s, FLOW, 0, DIRECTION(entry), control);
+	int reason = c->counter & MIXED ? change_family(p, ctx, entry)
+					: translate(ctx, p, c, s, FLOW, 0, DIRECTION(entry), control);
 
 	if (reason || !(c->counter & (SPLICED | PREFIXED | OPTED)))
 		return reason;
@@ -207,13 +216,15 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 		return drop(DROP_INTERNAL);
 	if (p->ttl <= 1)
 		return drop(DROP_TTL);
+	if (p->part && c->counter & MIXED)
+		return drop(DROP_FRAGMENT);
 	if (kind == FLOW && !p->seen && concerns_proxy(c, s, p, direction))
 		return UNSEEN;
 	if (kind == FLOW)
 		update_state(c, s, p, SLOT(entry), direction, tick);
 
 	/* The route out first: a packet that cannot leave is not written to. */
-	reason = find_route(ctx, c, direction, p->ipv6, tick, &route);
+	reason = find_route(ctx, c, direction, leaves_as_ipv6(p, c), tick, &route);
 	if (reason)
 		return drop(reason);
 	if (direction == INWARD && s->forward == TUNNEL) {
@@ -226,6 +237,8 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	} else if (direction == INWARD && c->counter & TELLS && kind == FLOW) {
 		outer = address_bytes(c->counter & PREFIXED ? ADDRESS_PROXY_V2 : ADDRESS_TOA, p->ipv6);
 	}
+	if (c->counter & MIXED)
+		outer += direction == OUTWARD ? FAMILY_BYTES : -FAMILY_BYTES;
 	TRACE(mtu, route.mtu ? route.mtu - outer : 0);
 	TRACE(ifindex, route.ifindex);
 	/* With a tunnel's header it may be more than 16 bits have room for. */
@@ -239,8 +252,10 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 		reason = forward_whole(p, ctx, kind, entry);
 	else if (kind == FLOW)
 		reason = translate_all(ctx, p, c, s, entry, control);
+	else if (c->counter & MIXED)
+		reason = change_family_of_error(p, ctx, entry, quoted_sequence(p, ctx, entry));
 	else
-		reason = translate_quoted(p, ctx, entry);
+		reason = translate_quoted(p, ctx, entry, quoted_sequence(p, ctx, entry));
 	reason = reason ?: set_link(ctx, route.source, route.destination);
 	if (reason)
 		return drop(reason);

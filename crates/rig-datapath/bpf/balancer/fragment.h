@@ -86,6 +86,8 @@ OF_PACKET(int, forward_fragment, (struct xdp_md *ctx, __u32 tick), (ctx, tick))
 		return drop(DROP_INTERNAL);
 	if (p->ttl <= 1)
 		return drop(DROP_TTL);
+	if (c->counter & MIXED)
+		return drop(DROP_FRAGMENT);
 	update_state(c, s, p, SLOT(entry), direction, tick);
 	reason = find_route(ctx, c, direction, p->ipv6, tick, &route);
 	if (reason)

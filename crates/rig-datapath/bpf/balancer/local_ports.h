@@ -15,10 +15,15 @@ struct local {
 	__u16 port;
 };
 
-/* The number of a local address, and a port of it: the nth of a backend's sequence. */
-static always_inline int local_of(const struct service *s, __u64 nth, struct local *l)
+/* The list of local addresses of the backend's family. */
+static always_inline __u64 locals_for(const struct service *s, const struct backend *b)
 {
-	__u64 list = READ_ONCE(s->locals);
+	return is_of_other_family(s, b) ? READ_ONCE(s->locals_v4) : READ_ONCE(s->locals);
+}
+
+/* The number of a local address of a list, and a port of it: the nth of a backend's sequence. */
+static always_inline int local_in(__u64 list, __u64 nth, struct local *l)
+{
 	__u32 addresses = LENGTH(list);
 	__u64 block = nth / PORT_BLOCK;
 
@@ -27,6 +32,11 @@ static always_inline int local_of(const struct service *s, __u64 nth, struct loc
 	l->address = list_at(list, block % addresses);
 	l->port = bpf_htons(tuning.port_low + block / addresses % tuning.port_blocks * PORT_BLOCK + nth % PORT_BLOCK);
 	return 1;
+}
+
+static always_inline int local_of(const struct service *s, const struct backend *b, __u64 nth, struct local *l)
+{
+	return local_in(locals_for(s, b), nth, l);
 }
 
 static always_inline __u32 sequence_of(const struct backend *b)
@@ -40,7 +50,7 @@ static always_inline int is_held_down(const struct service *s, const struct back
 	struct hold_down *hold;
 	__u32 check;
 
-	if (!local_of(s, nth, &l))
+	if (!local_of(s, b, nth, &l))
 		return 0;
 	hold = hold_of(b, l.address, l.port, &check);
 	return hold && hold->check == check && hold->tick && tick - hold->tick < HOLD_TICKS;
@@ -79,9 +89,19 @@ __noinline __u64 take_block(__u32 service, __u32 backend, __u32 ahead, __u64 tra
 
 /* A search for a local port that no connection to the backend has. */
 struct search {
-	__u64 from, found;
+	__u64 from, found, locals;
 	__u32 service, backend;
 };
+
+/* Looks up before the search what it is not to do for each port. */
+static always_inline void begin_search(struct search *search)
+{
+	const struct service *s = service_at(search->service);
+	const struct backend *b = backend_at(search->backend);
+
+	if (s && b)
+		search->locals = locals_for(s, b);
+}
 
 static long search_one(__u32 i, struct search *search)
 {
@@ -91,7 +111,7 @@ static long search_one(__u32 i, struct search *search)
 	struct tuple t = {};
 	struct local l;
 
-	if (!s || !b || !local_of(s, search->from + i, &l))
+	if (!s || !b || !local_in(search->locals, search->from + i, &l))
 		return 1;
 	address = local_at(l.address);
 	if (!address)
@@ -107,15 +127,31 @@ static long search_one(__u32 i, struct search *search)
 /* As with `try_to_lock`. */
 #define SEARCHED_AT_ONCE 64
 
+/* Whether a port is free: 0, or the next one. What the loop counts by has to stay in a register, for which its body must not be large. */
+__noinline __u64 search_at(__u32 service, __u32 backend, __u64 nth)
+{
+	struct search search = { .service = service, .backend = backend, .from = nth };
+
+	begin_search(&search);
+	search_one(0, &search);
+	return search.found;
+}
+
+static long search_next(__u32 i, struct search *search)
+{
+	search->found = search_at(search->service, search->backend, search->from + i);
+	return search->found != 0;
+}
+
 __noinline __u64 search_some(__u32 service, __u32 backend, __u64 from)
 {
 	struct search search = { .service = service, .backend = backend, .from = from };
 
-	LOOP(SEARCHED_AT_ONCE, SEARCHED_AT_ONCE, search_one, &search);
+	LOOP(SEARCHED_AT_ONCE, SEARCHED_AT_ONCE, search_next, &search);
 	return search.found;
 }
 
-/* The frame of `search_some` is as large as those of this and of the body of its loop would be. */
+/* The frame of `search_at` is as large as those of this and of the body of its loop would be. */
 #define SEARCH static always_inline
 
 static always_inline void search_all(struct search *search)
@@ -128,6 +164,7 @@ static always_inline void search_all(struct search *search)
 
 static always_inline void search_all(struct search *search)
 {
+	begin_search(search);
 	bpf_loop(PORTS_SEARCHED, search_one, search, 0);
 }
 #endif

@@ -37,7 +37,8 @@ enum drop {
 	DROP_NOT_TOLD = 28,
 	DROP_BEFORE_FIRST = 29,
 	DROP_NO_TEMPLATE = 30,
-	DROPS = 31,
+	DROP_NO_EQUAL = 31,
+	DROPS = 32,
 };
 
 /* Why packets are left to the kernel. */

@@ -68,7 +68,7 @@ static inline __attribute__((__always_inline__)) __u32 word_at(struct bpf_sock_o
 	return byte[0] | (__u32)byte[1] << 8 | (__u32)byte[2] << 16 | (__u32)byte[3] << 24;
 }
 
-/* Where in the header the option is; 0 where it is not. */
+/* Where in the header the option is, of this length or that of IPv6; 0 where it is not. */
 static inline __attribute__((__always_inline__)) __u32 find_option(struct bpf_sock_ops *ops, __u8 wanted)
 {
 	void *end = ops->skb_data_end;
@@ -89,6 +89,8 @@ static inline __attribute__((__always_inline__)) __u32 find_option(struct bpf_so
 		/* One that goes on behind the header's end says nothing. */
 		if (at + length > MOST_HEADER)
 			return 0;
+		if (option[0] == KIND && length == LENGTH_V6)
+			return (void *)(option + LENGTH_V6) <= end ? at : 0;
 		if (option[0] == KIND && length == wanted)
 			return (void *)(option + wanted) <= end ? at : 0;
 		/* As little is known to the verifier whichever way was taken here, so that it follows one. */
@@ -136,6 +138,12 @@ int note_client(struct bpf_sock_ops *ops)
 	ipv6 = peer.address[0] || peer.address[1] || peer.address[2] != bpf_htonl(0xffff);
 	at = find_option(ops, ipv6 ? LENGTH_V6 : LENGTH_V4);
 	if (!at) {
+		count(RECEPTION_WITHOUT);
+		return 1;
+	}
+	/* A balancer may have a client of IPv6 for a backend of IPv4, which a socket of IPv6 can tell of, and no other. */
+	ipv6 = (word_at(ops, at) >> 8 & 0xff) == LENGTH_V6;
+	if (ipv6 && ops->family != ADDRESS_FAMILY_V6) {
 		count(RECEPTION_WITHOUT);
 		return 1;
 	}

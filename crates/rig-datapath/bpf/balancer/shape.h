@@ -145,7 +145,9 @@ _Static_assert(sizeof(struct connection) == 64, "a connection is one cache line"
 #define PREFIXED 0x0100
 /* Its backend is told by an option. */
 #define OPTED 0x0080
-#define COUNTER_MASK 0x007f
+/* Its client has IPv6 and its backend IPv4: headers are translated (family.h). */
+#define MIXED 0x0040
+#define COUNTER_MASK 0x003f
 _Static_assert(MAX_COUNTERS - 1 <= COUNTER_MASK, "");
 
 /*
@@ -260,8 +262,10 @@ struct service {
 	/* How many bits of an address are a source whose connections stay together, of 128; and for how many ticks, 0: not at all. */
 	__u8 persistent_bits;
 	__u32 persistence;
+	/* As `locals`, which are of the service's own family: those of IPv4 of a service of IPv6, for backends of IPv4. */
+	__u64 locals_v4;
 };
-_Static_assert(sizeof(struct service) == 96, "");
+_Static_assert(sizeof(struct service) == 104, "");
 
 /*
  * A source whose connections stay together, of a service or a group. Or an address of backends, of a service; or that of a backend whose

@@ -121,6 +121,12 @@ static always_inline void backends_tuple(struct tuple *t, const struct service *
 	t->protocol = s->protocol;
 }
 
+/* Whether a backend is of another family than its service: with FullNAT, IPv4 of a service of IPv6. */
+static always_inline int is_of_other_family(const struct service *s, const struct backend *b)
+{
+	return is_v4(&s->address) != is_v4(&b->address);
+}
+
 /* The tuple of a connection's packets in this direction; 0 when there is none. */
 static always_inline int tuple_of(const struct connection *c, enum direction direction, struct tuple *t)
 {

@@ -200,6 +200,50 @@ static always_inline int translate_flow(struct xdp_md *ctx, struct packet *p, co
 }
 
 /*
+ * Ports, checksum and, by `sequence`, the number of a packet that an ICMP error quotes; `change` gets what words change by, but for the ports. 0 or
+ * a reason for a drop.
+ */
+static always_inline int translate_quoted_ports(struct xdp_md *ctx, const struct packet *p, const struct translation *t,
+						struct ports *ports, __u32 sequence, __u64 *change)
+{
+	void *end = (void *)(long)ctx->data_end;
+
+	if ((void *)(ports + 2) > end)
+		return DROP_INTERNAL;
+	ports->source = t->destination_port;
+	ports->destination = t->source_port;
+	/* The quotation may end before the checksum of what it quotes. UDP's is among its eight bytes. */
+	if (p->tuple.protocol == IPPROTO_UDP) {
+		struct udphdr *udp = (void *)ports;
+
+		if (udp->check) {
+			__u16 before = udp->check, after = updated(before, t->delta);
+
+			udp->check = after ?: 0xffff;
+			*change += (__u16)~before + udp->check;
+		}
+	} else {
+		struct tcphdr *tcp = (void *)ports;
+		__u64 shifted = 0;
+
+		if (sequence && (void *)(&tcp->seq + 1) <= end) {
+			__be32 before = tcp->seq;
+
+			tcp->seq = bpf_htonl(bpf_ntohl(before) + sequence);
+			shifted = (__u64)(__u32)~before + tcp->seq;
+			*change += shifted;
+		}
+		if ((void *)(tcp + 1) <= end) {
+			__u16 before = tcp->check;
+
+			tcp->check = updated(before, fold(shifted + t->delta));
+			*change += (__u16)~before + tcp->check;
+		}
+	}
+	return 0;
+}
+
+/*
  * An ICMP error and the packet that it quotes (RFC 5508, 4.2). `t` is how packets in the error's direction are
  * translated; the quoted one went the other way. The error itself may be from any router on the path: `keep_source` leaves
  * it so. `sequence` is added to the quoted sequence number of TCP.
@@ -262,39 +306,9 @@ static always_inline int translate_error(struct xdp_md *ctx, struct packet *p, c
 		change += (__u16)~before + ip->check;
 		ports = (void *)(ip + 1);
 	}
-	if ((void *)(ports + 2) > end)
-		return DROP_INTERNAL;
 	change += t->delta;
-	ports->source = t->destination_port;
-	ports->destination = t->source_port;
-	/* The quotation may end before the checksum of what it quotes. UDP's is among its eight bytes. */
-	if (p->tuple.protocol == IPPROTO_UDP) {
-		struct udphdr *udp = (void *)ports;
-
-		if (udp->check) {
-			__u16 before = udp->check, after = updated(before, t->delta);
-
-			udp->check = after ?: 0xffff;
-			change += (__u16)~before + udp->check;
-		}
-	} else {
-		struct tcphdr *tcp = (void *)ports;
-		__u64 shifted = 0;
-
-		if (sequence && (void *)(&tcp->seq + 1) <= end) {
-			__be32 before = tcp->seq;
-
-			tcp->seq = bpf_htonl(bpf_ntohl(before) + sequence);
-			shifted = (__u64)(__u32)~before + tcp->seq;
-			change += shifted;
-		}
-		if ((void *)(tcp + 1) <= end) {
-			__u16 before = tcp->check;
-
-			tcp->check = updated(before, fold(shifted + t->delta));
-			change += (__u16)~before + tcp->check;
-		}
-	}
+	if (translate_quoted_ports(ctx, p, t, ports, sequence, &change))
+		return DROP_INTERNAL;
 	icmp->checksum = updated(icmp->checksum, fold(change));
 	return 0;
 }

@@ -29,6 +29,11 @@ static always_inline void set_v4(struct address *a, __u32 v4)
 	a->lo = (__u64)v4 << 32 | MAPPED;
 }
 
+static always_inline int is_v4(const struct address *a)
+{
+	return !a->hi && (__u32)a->lo == (__u32)MAPPED;
+}
+
 static always_inline __u32 v4_of(const struct address *a)
 {
 	return a->lo >> 32;

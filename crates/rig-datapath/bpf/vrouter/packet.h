@@ -107,11 +107,6 @@ static always_inline struct work *work_here(void)
 	return bpf_map_lookup_elem(&works, &zero);
 }
 
-static always_inline int is_v4(const struct address *a)
-{
-	return !a->hi && (__u32)a->lo == MAPPED;
-}
-
 static always_inline int is_same(const struct address *a, const struct address *b)
 {
 	return a->hi == b->hi && a->lo == b->lo;

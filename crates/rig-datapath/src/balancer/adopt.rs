@@ -249,10 +249,14 @@ impl SharedConnection {
         let family = self.client.is_ipv4();
         let others = [Some(self.service), Some(self.backend), self.local];
         let has_local = self.local.is_some();
-        others.iter().flatten().all(|other| other.is_ipv4() == family && other.port() != 0)
+        let is_translated = !family && self.backend.is_ipv4();
+        others.iter().flatten().all(|other| other.port() != 0)
+            && self.service.is_ipv4() == family
+            && (is_translated || self.backend.is_ipv4() == family)
+            && self.local.is_none_or(|local| local.is_ipv4() == self.backend.is_ipv4())
             && match self.forward {
                 forward::FULL_NAT => has_local,
-                forward::NAT | forward::ROUTE | forward::TUNNEL => !has_local,
+                forward::NAT | forward::ROUTE | forward::TUNNEL => !has_local && !is_translated,
                 _ => false,
             }
     }

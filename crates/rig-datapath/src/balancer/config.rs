@@ -592,6 +592,37 @@ fn is_usable(address: IpAddr) -> bool {
 }
 
 impl Service {
+    /// Whether packets to a backend are translated between the families: bpf/balancer/family.h.
+    pub(crate) fn translates_family(&self, backend: SocketAddr) -> bool {
+        backend.is_ipv4() != self.address.is_ipv4()
+    }
+
+    /// Local addresses of the service's own family, and those of the other one, from which its backends of that are reached.
+    pub(crate) fn locals_by_family(&self) -> [Vec<IpAddr>; 2] {
+        let (own, others) = self.forward.local().iter().partition(|local| local.is_ipv4() == self.address.is_ipv4());
+        [own, others]
+    }
+
+    /// A service of IPv6 with full-nat may have backends of IPv4, which are reached from local addresses of theirs.
+    fn validate_families(&self) -> Result<(), ConfigError> {
+        let service = self.address;
+        let full_nat = matches!(self.forward, ForwardingMethod::FullNat { .. });
+        let mut addresses =
+            self.backends.iter().map(|backend| backend.address.ip()).chain(self.forward.local().iter().copied());
+        let other = addresses.find(|address| address.is_ipv4() != service.is_ipv4());
+        if let Some(address) = other.filter(|_| !full_nat || service.is_ipv4()) {
+            return Err(ConfigError::Family { service, address });
+        }
+        let lacks = |backend: &IpAddr| !self.forward.local().iter().any(|local| local.is_ipv4() == backend.is_ipv4());
+        match self.backends.iter().map(|backend| backend.address.ip()).find(|backend| full_nat && lacks(backend)) {
+            Some(backend) => {
+                let family = if backend.is_ipv4() { "IPv4" } else { "IPv6" };
+                Err(ConfigError::NoLocalOfFamily { service, backend, family })
+            }
+            None => Ok(()),
+        }
+    }
+
     fn validate(&self) -> Result<(), ConfigError> {
         let service = self.address;
         if service.port() == 0 {
@@ -612,10 +643,8 @@ impl Service {
             if !is_usable(address) {
                 return Err(ConfigError::ServiceAddress { service, address });
             }
-            if address.is_ipv4() != service.is_ipv4() {
-                return Err(ConfigError::Family { service, address });
-            }
         }
+        self.validate_families()?;
         let mut seen = HashSet::new();
         for address in local {
             if !seen.insert(address) {

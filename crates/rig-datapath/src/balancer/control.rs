@@ -202,8 +202,9 @@ impl Balancer {
         let entry = self.known.services.entry(identity).or_insert_with(|| ServiceEntry::new(number, service.expire));
         let was_open = entry.open;
         entry.expire = service.expire;
-        let locals =
-            service.forward.local().iter().map(|address| self.local(*address)).collect::<Result<Vec<_>, _>>()?;
+        let [own, others] = service.locals_by_family();
+        let in_order = own.iter().chain(&others).map(|address| self.local(*address));
+        let locals = in_order.collect::<Result<Vec<_>, _>>()?;
         let mut numbers = Vec::with_capacity(service.backends.len());
         for backend in &service.backends {
             let (number, waits) = self.backend(number, service, backend)?;
@@ -215,8 +216,10 @@ impl Balancer {
         let schedule: Vec<u32> = list.into_iter().map(|place| numbers[place]).collect();
         let limited = self.apply_limits(number, service)?;
         let schedule = self.list(old[0], &schedule)?;
-        let pool = locals.iter().copied().collect();
+        let (of_family, of_other) = locals.split_at(own.len());
+        let pools = [of_family, of_other].map(|numbers| numbers.iter().copied().collect());
         let locals = self.list(old[1], &locals)?;
+        let (of_family, of_other) = locals.split(own.len() as u32);
         let value = shape::Service {
             address: service.address.ip().into(),
             port: port_of(service.address.port()),
@@ -224,7 +227,8 @@ impl Balancer {
             forward: service.forward.number(),
             scheduler: service.scheduler.number(),
             schedule: schedule.word(),
-            locals: locals.word(),
+            locals: of_family.word(),
+            locals_v4: of_other.word(),
             timeout: service.timeouts.ticks(),
             limit: service.limit.map_or(0, std::num::NonZero::get),
             flags: flags_of(service),
@@ -245,7 +249,7 @@ impl Balancer {
             known.open = true;
             known.schedule = schedule;
             known.locals = locals;
-            known.pool = pool;
+            known.pools = pools;
             known.scheduler = Some(service.scheduler);
         }
         Ok(())

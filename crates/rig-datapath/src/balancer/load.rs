@@ -385,8 +385,11 @@ impl Balancer {
                 number,
                 open: open == Some(number),
                 schedule: ListSpan::of_word(service.schedule),
-                locals: ListSpan::of_word(service.locals),
-                pool: self.pool(ListSpan::of_word(service.locals))?,
+                locals: ListSpan::joined(service.locals, service.locals_v4),
+                pools: [
+                    self.pool(ListSpan::of_word(service.locals))?,
+                    self.pool(ListSpan::of_word(service.locals_v4))?,
+                ],
                 expire: ExpiryPolicy::of_number(service.expire),
                 scheduler: None,
             };

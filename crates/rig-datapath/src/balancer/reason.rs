@@ -67,6 +67,8 @@ reasons! {
             "nothing if few: repeated segments of an older connection; many of them are clients that try to be taken for others";
         NoTemplate = 30, "no_template", "a new connection of a service with `persistence`, which goes on, but whose source is not remembered: there is no room for more sources",
             "raise [room] templates, or shorten persistence; forged sources take room, too: see who begins connections, and `syn_proxy`";
+        NoEqual = 31, "no_equal", "a packet between a client of IPv6 and a backend of IPv4 that has no equal in the other family: an ICMP error of a kind that is not there, or a datagram without a checksum whose length is not that of its packet",
+            "nothing: RFC 7915 drops such errors, too; of datagrams see what the backend sends";
     }
 }
 

@@ -32,6 +32,21 @@ impl ListSpan {
         Self { offset: word as u32, length: (word >> 32) as u32 }
     }
 
+    /// One that is in two parts.
+    pub(crate) fn joined(first: u64, second: u64) -> Self {
+        let (first, second) = (Self::of_word(first), Self::of_word(second));
+        match first.length {
+            0 => second,
+            length => Self { offset: first.offset, length: length + second.length },
+        }
+    }
+
+    /// The first ones, and the others.
+    pub(crate) fn split(self, length: u32) -> (Self, Self) {
+        let (offset, first) = (self.offset, Self { length, ..self });
+        (first, Self { offset: offset + length, length: self.length - length })
+    }
+
     fn end(self) -> u32 {
         self.offset + self.length
     }
@@ -43,9 +58,10 @@ pub(crate) struct ServiceEntry {
     /// Whether it takes new connections.
     pub(crate) open: bool,
     pub(crate) schedule: ListSpan,
+    /// Those of its own family before those of the other one.
     pub(crate) locals: ListSpan,
-    /// The numbers in it.
-    pub(crate) pool: BTreeSet<u32>,
+    /// The numbers in it, of its own family and of the other one.
+    pub(crate) pools: [BTreeSet<u32>; 2],
     pub(crate) expire: ExpiryPolicy,
     /// As it was configured; not known of one that another control plane has left.
     pub(crate) scheduler: Option<Scheduler>,
@@ -59,7 +75,7 @@ impl ServiceEntry {
             open: false,
             schedule: ListSpan::default(),
             locals: ListSpan::default(),
-            pool: BTreeSet::new(),
+            pools: [BTreeSet::new(), BTreeSet::new()],
             expire,
             scheduler: None,
         }

@@ -45,7 +45,8 @@ impl Balancer {
                 known.backends.get(&(entry.number, address)).map(|known| known.number)
             };
             let schedule: Vec<Option<u32>> = schedule.iter().map(backend).collect();
-            let locals = service.forward.local().iter().map(|at| known.locals.get(at).map(|known| known.number));
+            let locals = service.locals_by_family().concat();
+            let locals = locals.iter().map(|at| known.locals.get(at).map(|known| known.number));
             let locals: Vec<Option<u32>> = locals.collect();
             for (part, content) in [(&mut entry.schedule, schedule), (&mut entry.locals, locals)] {
                 let same: Option<Vec<u32>> = content.iter().copied().collect();

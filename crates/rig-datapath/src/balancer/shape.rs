@@ -129,7 +129,7 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 10;
+pub(crate) const SHAPE_VERSION: u32 = 11;
 
 /// In the number of a group of services that share templates.
 pub(crate) const GROUP_BIT: u32 = 0x8000_0000;
@@ -206,7 +206,7 @@ plain! {
         pad: [u8; 5],
     }
 
-    pub(crate) struct Service: 96 {
+    pub(crate) struct Service: 104 {
         address: Address,
         port: u16,
         protocol: u8,
@@ -225,6 +225,7 @@ plain! {
         client_address: u8,
         persistent_bits: u8,
         persistence: u32,
+        locals_v4: u64,
     }
 
     pub(crate) struct TemplateKey: 24 {

@@ -95,7 +95,8 @@ impl BalancerHandle {
                 shortage.backends.insert(backend.number, of_service.max(of_backend));
                 if identity.forward == shape::forward::FULL_NAT {
                     let pools = ports.entry((identity.protocol, *address)).or_default();
-                    let taken = pools.entry(&service.pool).or_default();
+                    let is_other = address.is_ipv4() != identity.address.is_ipv4();
+                    let taken = pools.entry(&service.pools[usize::from(is_other)]).or_default();
                     taken.connections += load;
                     taken.numbers.push(backend.number);
                 }

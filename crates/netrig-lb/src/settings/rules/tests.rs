@@ -48,6 +48,35 @@ fn a_service_comes_into_force_when_nothing_lacks() {
     assert_eq!(other, rules(&edits));
 }
 
+/// A command does not take a service out of force for want of a local address of a family.
+#[test]
+fn backends_of_the_other_family_need_local_addresses_of_theirs() {
+    let service = key("[2001:db8::1]:80");
+    let (v4, v6): (IpAddr, IpAddr) = ("198.51.100.1".parse().unwrap(), "fd00::9".parse().unwrap());
+    let add = |backend: &str, local: &[IpAddr]| {
+        let options = BackendOptions {
+            forward: Some(ForwardingMethod::FullNat),
+            local: local.to_vec(),
+            ..BackendOptions::default()
+        };
+        RuleChange::AddBackend { service, backend: backend.parse().unwrap(), options }
+    };
+    let local = |address| RuleChange::AddLocal { service, address };
+    let mut rules = rules(&[add_service("[2001:db8::1]:80"), local(v6), add("[fd00::1]:80", &[])]);
+    let before = rules.clone();
+    let lacks = EditError::LocalOfFamily(service, "a local address of IPv4");
+    assert_eq!(rules.edit(&add("10.0.0.1:80", &[])), Err(lacks.clone()));
+    assert_eq!(rules, before);
+    rules.edit(&add("10.0.0.1:80", &[v4])).unwrap();
+    assert_eq!(rules.services[0].local, [v6, v4]);
+    rules.config(ROOM).validate().unwrap();
+    let before = rules.clone();
+    assert_eq!(rules.edit(&RuleChange::DeleteLocal { service, address: v4 }), Err(lacks));
+    assert_eq!(rules, before);
+    let other = rules.edit(&RuleChange::DeleteLocal { service, address: v6 });
+    assert_eq!(other, Err(EditError::LocalOfFamily(service, "a local address of IPv6")));
+}
+
 #[test]
 fn what_is_there_is_not_added_and_what_is_not_there_not_changed() {
     let mut rules = rules(&[add_service("192.0.2.1:80"), add_backend("10.0.0.1:80", None)]);

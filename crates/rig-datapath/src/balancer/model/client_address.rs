@@ -77,10 +77,11 @@ impl Model {
     }
 
     /// What a packet of a connection may have to have room for.
-    pub(super) fn room_to_tell(&self, at: usize, packet: &Packet) -> Option<usize> {
+    pub(super) fn room_to_tell(&self, at: usize) -> Option<usize> {
         let connection = &self.connections[at];
-        let toa = if packet.is_ipv6() { 20 } else { 8 };
-        connection.tells.then(|| connection.prefixed.map_or(toa, |_| prefix_bytes(packet.is_ipv6())))
+        let ipv6 = connection.client.is_ipv6();
+        let toa = if ipv6 { 20 } else { 8 };
+        connection.tells.then(|| connection.prefixed.map_or(toa, |_| prefix_bytes(ipv6)))
     }
 
     /// Whether a connection's service tells backends of its clients by other means than when it began.
@@ -99,7 +100,7 @@ impl Model {
         frame: &mut Vec<u8>,
         direction: Direction,
     ) -> Result<(), Drop> {
-        let ipv6 = packet.is_ipv6();
+        let ipv6 = self.connections[at].client.is_ipv6();
         let by = prefix_bytes(ipv6);
         let start = packet.l4;
         let Kind::Flow { tcp_flags } = packet.kind else {
@@ -198,9 +199,9 @@ impl Model {
 
     /// An error on its way to a client, about a segment that was made larger, or is behind its prefix.
     fn tell_of_error(&self, at: usize, isn: Option<u32>, packet: &Packet, frame: &mut [u8]) {
-        let ipv6 = packet.is_ipv6();
-        let toa = if ipv6 { 20 } else { 8 };
-        let (by, tells) = (isn.map_or(toa, |_| prefix_bytes(ipv6) as u32), self.connections[at].tells);
+        let (ipv6, tells_ipv6) = (packet.is_ipv6(), self.connections[at].client.is_ipv6());
+        let toa = if tells_ipv6 { 20 } else { 8 };
+        let (by, tells) = (isn.map_or(toa, |_| prefix_bytes(tells_ipv6) as u32), self.connections[at].tells);
         edit(&mut frame[packet.l4..], 2, |icmp| {
             if tells && says_too_big(icmp, ipv6) {
                 let least = if ipv6 { 1280 } else { 576 };
@@ -244,7 +245,7 @@ impl Model {
         if !self.connections[at].tells {
             return Ok(());
         }
-        let ipv6 = packet.is_ipv6();
+        let ipv6 = self.connections[at].client.is_ipv6();
         let tcp_flags = match packet.kind {
             Kind::Flow { tcp_flags } => tcp_flags,
             Kind::Error => {

@@ -5,6 +5,7 @@
 mod access;
 mod choice;
 mod client_address;
+mod family;
 mod fragment;
 mod listing;
 mod local_ports;
@@ -578,7 +579,10 @@ impl Model {
                     return Err(Drop::NatClash.into());
                 }
             }
-            ForwardingMethod::FullNat { local } => {
+            ForwardingMethod::FullNat { .. } => {
+                let (of, to) = (&self.services[service.0].service, self.backends[backend].address);
+                let [own, others] = of.locals_by_family();
+                let local = if of.translates_family(to) { others } else { own };
                 if let Err(reason) = self.give_local_port(&mut connection, &local, tick) {
                     self.dead.push(tick);
                     return Err(reason.into());
@@ -642,6 +646,10 @@ impl Model {
         if packet.ttl <= 1 {
             return Err(Drop::Ttl.into());
         }
+        let changes_family = service.translates_family(backend);
+        if changes_family && packet.part != FragmentPosition::Whole {
+            return Err(Drop::Fragment.into());
+        }
         let to = match direction {
             Direction::Inward => self.outward(connection).map(Tuple::reversed),
             Direction::Outward => Some(self.inward(connection).reversed()),
@@ -661,25 +669,38 @@ impl Model {
             Direction::Outward => client_route.ok_or(Drop::NoRoute)?,
         };
         let is_flow = matches!(packet.kind, Kind::Flow { .. });
-        let told = self.room_to_tell(at, packet).filter(|_| is_flow && direction == Direction::Inward);
+        let told = self.room_to_tell(at).filter(|_| is_flow && direction == Direction::Inward);
         let outer = match (tunnel, packet.is_ipv6()) {
             (false, _) if told.is_some() => told.unwrap_or(0),
             (false, _) => 0,
             (true, false) => 20 + encapsulation.header.length(),
             (true, true) => 40 + encapsulation.header.length(),
         };
-        if packet.length + outer > route.mtu {
+        // A packet of IPv6 is 20 bytes longer.
+        let (longer, shorter) = match (changes_family, direction) {
+            (true, Direction::Outward) => (outer + 20, 0),
+            (true, Direction::Inward) => (outer, 20),
+            (false, _) => (outer, 0),
+        };
+        let fits = route.mtu + shorter - longer;
+        if packet.length > fits {
             if packet.part == FragmentPosition::Later {
                 return Err(Drop::TooBig.into());
             }
             let nat = direction == Direction::Outward && service.forward == ForwardingMethod::Nat;
             let from = if nat { service.address.ip() } else { packet.tuple.destination.ip() };
-            return Err(self.too_big(packet, frame, from, route.mtu - outer, tick));
+            return Err(self.too_big(packet, frame, from, fits, tick));
         }
         packet.decrement_ttl(frame);
         if let (Some(to), false) = (to, direct_return) {
+            let tells_first = changes_family && packet.kind == Kind::Error;
+            if tells_first {
+                self.tell(at, packet, frame, direction)?;
+            }
             match packet.kind {
+                Kind::Flow { .. } if changes_family => packet.change_family(frame, to)?,
                 Kind::Flow { .. } => packet.translate(frame, to),
+                Kind::Error if changes_family => packet.change_family_of_error(frame, to)?,
                 Kind::Error => packet.translate_error(frame, to, keep_source),
             }
             match (splice, packet.kind) {
@@ -687,7 +708,9 @@ impl Model {
                 (Some(splice), Kind::Error) if direction == Direction::Inward => splice.shift_quoted(frame, packet),
                 _ => {}
             }
-            self.tell(at, packet, frame, direction)?;
+            if !tells_first {
+                self.tell(at, packet, frame, direction)?;
+            }
         } else {
             if let Kind::Flow { .. } = packet.kind {
                 packet.complete(frame);

@@ -74,11 +74,11 @@ pub(super) struct Packet {
     pub(super) length: usize,
 }
 
-fn word(bytes: &[u8], at: usize) -> u16 {
+pub(super) fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn put(bytes: &mut [u8], at: usize, word: u16) {
+pub(super) fn put(bytes: &mut [u8], at: usize, word: u16) {
     bytes[at..at + 2].copy_from_slice(&word.to_be_bytes());
 }
 
@@ -92,14 +92,14 @@ fn v6(bytes: &[u8], at: usize) -> IpAddr {
     Ipv6Addr::from(octets).into()
 }
 
-fn octets(address: IpAddr) -> Vec<u8> {
+pub(super) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
         IpAddr::V6(v6) => v6.octets().to_vec(),
     }
 }
 
-fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> PartialChecksum {
+pub(super) fn pseudo(source: IpAddr, destination: IpAddr, protocol: u8, length: usize) -> PartialChecksum {
     match (source, destination) {
         (IpAddr::V4(a), IpAddr::V4(b)) => PartialChecksum::pseudo_v4(a, b, protocol, length),
         (IpAddr::V6(a), IpAddr::V6(b)) => PartialChecksum::pseudo_v6(a, b, protocol, length),
@@ -301,7 +301,7 @@ impl Packet {
     }
 
     /// The checksum that `l4` shall have, which a sender may have left unfinished.
-    fn completed(&self, l4: &[u8]) -> u16 {
+    pub(super) fn completed(&self, l4: &[u8]) -> u16 {
         let checksum = word(l4, self.checksum_place());
         let (source, destination) = (self.tuple.source.ip(), self.tuple.destination.ip());
         let pseudo = pseudo(source, destination, self.tuple.protocol, l4.len());

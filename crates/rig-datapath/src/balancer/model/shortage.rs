@@ -11,7 +11,8 @@ impl Model {
         let known = &self.backends[backend];
         let service = &self.services[known.service.0].service;
         let table = short(self.connections.len() + self.dead.len(), self.capacity);
-        let pool = service.forward.local();
+        let pools = service.locals_by_family();
+        let pool = &pools[usize::from(service.translates_family(known.address))];
         let takes_port = |of: &&Connection| {
             self.backends[of.backend].address == known.address
                 && self.services[of.service.0].service.protocol == service.protocol

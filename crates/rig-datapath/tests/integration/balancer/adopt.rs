@@ -64,6 +64,7 @@ fn services() -> Vec<(&'static str, Service)> {
     vec![
         ("10.0.0.50:5000", service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4)),
         ("[fd00::50]:5000", service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6)),
+        ("[fd00::50]:5004", service("[fd00::204]:80", full_nat(&["fd00::100", "10.0.0.100"]), &v4)),
         ("10.0.0.50:5001", service("10.0.0.201:80", ForwardingMethod::Nat, &v4)),
         ("[fd00::50]:5001", service("[fd00::201]:80", ForwardingMethod::Nat, &v6)),
         ("10.0.0.50:5002", direct("10.0.0.202:80", ForwardingMethod::Route, ["10.0.0.10:80", "10.0.0.11:80"])),

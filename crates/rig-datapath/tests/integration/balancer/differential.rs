@@ -144,14 +144,14 @@ fn payload() -> impl Strategy<Value = u16> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        18 => (0_u8..4, 0_u8..12, 0_u8..19, flags(), payload(), spoil()).prop_map(
+        22 => (0_u8..4, 0_u8..12, 0_u8..24, flags(), payload(), spoil()).prop_map(
             |(client, port, service, flags, payload, spoil)| Step::In { client, port, service, flags, payload, spoil }
         ),
         10 => (any::<u16>(), flags(), payload(), spoil())
             .prop_map(|(connection, flags, payload, spoil)| Step::Out { connection, flags, payload, spoil }),
-        3 => (any::<u16>(), any::<bool>(), prop_oneof![Just(3_u8), Just(11), Just(8), Just(1), Just(2)], 20_u8..80)
+        4 => (any::<u16>(), any::<bool>(), prop_oneof![4 => Just(3_u8), 2 => Just(1), 2 => Just(2), 2 => Just(4), 1 => 8_u8..13], 20_u8..80)
             .prop_map(|(connection, outward, kind, quoted)| Step::Error { connection, outward, kind, quoted }),
-        12 => (0_u8..4, 0_u8..12, 0_u8..6, any::<u8>())
+        12 => (0_u8..4, 0_u8..12, 0_u8..10, any::<u8>())
             .prop_map(|(client, port, service, options)| Step::Open { client, port, service, options }),
         12 => (any::<u8>(), any::<bool>(), 0_u8..16, any::<u8>(), flags()).prop_map(
             |(nth, probe, wrong, options, flags)| Step::Acknowledge { nth, probe, wrong, options, flags }
@@ -265,7 +265,15 @@ impl ProgramAndModel<'_> {
                 let about = Frame::new(l4, source, destination).payload(b"quoted");
                 let about = Frame { sequence: about.sequence + u32::from(quoted % 4), ..about }.packet();
                 let from = if source.is_ipv6() { "fd00::99" } else { "10.0.0.99" };
-                self.packet(&icmp_error(from, &source.ip().to_string(), kind, 4, 1400, &about, quoted.into()))
+                // What is too big, of which size; and what else there is, with pointers into headers.
+                let (code, at) = (if quoted % 2 == 0 { 4 } else { quoted / 2 % 17 }, u32::from(quoted) - 20);
+                let rest = match (kind, source.is_ipv6()) {
+                    (4, true) => at,
+                    (12, false) => at << 24,
+                    _ => 1400,
+                };
+                let code = if matches!(kind, 4 | 12) { quoted % 3 } else { code };
+                self.packet(&icmp_error(from, &source.ip().to_string(), kind, code, rest, &about, quoted.into()))
             }
             Step::Back { backend, client: number, payload, about, spoil } => {
                 let hosts = [
@@ -301,6 +309,10 @@ impl ProgramAndModel<'_> {
                     "[fd00::209]:80",
                     "10.0.0.210:80",
                     "10.0.0.207:80",
+                    "[fd00::213]:80",
+                    "[fd00::215]:80",
+                    "[fd00::216]:80",
+                    "[fd00::217]:80",
                 ];
                 let service = all[usize::from(service)];
                 let address: SocketAddr = service.parse().unwrap();
@@ -485,7 +497,7 @@ struct Sequence {
 }
 
 fn sizes() -> Sizes {
-    Sizes { services: 32, ..small() }
+    Sizes { services: 32, backends: 128, ..small() }
 }
 
 /// The file of a sequence that is to be played in place of random ones.

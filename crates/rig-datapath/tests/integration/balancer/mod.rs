@@ -9,6 +9,7 @@ mod client_address;
 mod differential;
 mod errors;
 mod expire;
+mod families;
 mod forwarding;
 mod fragments;
 pub(super) mod frames;

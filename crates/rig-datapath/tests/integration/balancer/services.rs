@@ -155,6 +155,20 @@ fn everything() -> Vec<Service> {
         )),
         // A backend in common with the other one, and an address of this machine's.
         service("10.0.0.1:80", ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)]),
+        // Clients of IPv6, backends of IPv4, and of both.
+        toa(service(
+            "[fd00::213]:80",
+            full_nat(&["10.0.0.106", "fd00::100", "10.0.0.107"]),
+            &["10.0.0.10:8080", "[fd00::10]:8080", "10.0.0.11:8080"].map(|at| backend(at, 1)),
+        )),
+        udp_service("[fd00::214]:53", full_nat(&["10.0.0.100"]), &[backend("10.0.0.12:53", 1)]),
+        always(proxy_v2(service("[fd00::215]:80", full_nat(&["10.0.0.106"]), &[backend("10.0.0.12:8080", 1)]))),
+        Service {
+            syn_proxy: SynProxy::Auto { from: NonZeroU32::new(3).unwrap() },
+            sloppy_tcp: true,
+            ..service("[fd00::216]:80", full_nat(&["10.0.0.106"]), &[backend("10.0.0.10:8080", 1)])
+        },
+        proxy_v2(service("[fd00::217]:80", full_nat(&["10.0.0.106"]), &[backend("10.0.0.13:8080", 1)])),
     ]
 }
 

@@ -70,6 +70,12 @@ impl std::ops::Drop for Web {
 impl Web {
     /// `listen` is what follows the port, and `client` the variable of its client's address.
     fn start(ns: &NetNs, cgroup: &Cgroup, listen: &str, client: &str) -> Self {
+        let both = format!("listen {PORT} {listen}; listen [::]:{PORT} ipv6only=on {listen};");
+        Self::start_at(ns, cgroup, &both, client)
+    }
+
+    /// With these lines for where it listens.
+    fn start_at(ns: &NetNs, cgroup: &Cgroup, listens: &str, client: &str) -> Self {
         let files = TempDir::new().unwrap();
         let folder = files.path().display().to_string();
         let temporary = temporary_paths(&folder);
@@ -78,7 +84,7 @@ impl Web {
             events {{ worker_connections 256; }}
             http {{
                 {temporary} log_format who '[${client}_addr]:${client}_port $status'; access_log {folder}/access who;
-                server {{ listen {PORT} {listen}; listen [::]:{PORT} ipv6only=on {listen}; location / {{ return 200 well; }} }}
+                server {{ {listens} location / {{ return 200 well; }} }}
             }}"
         );
         fs::write(files.path().join("nginx.conf"), config).unwrap();
@@ -172,6 +178,43 @@ fn nginx_sees_the_client_behind_the_syn_proxy() {
 #[test]
 fn nginx_sees_the_client_where_its_kernel_answers_by_cookies() {
     nginx_sees_clients(SynProxy::Off, &[("net.ipv4.tcp_syncookies", "2")]);
+}
+
+/// A backend of IPv4 is told of clients of IPv6, which a socket of IPv6 that takes both can say.
+#[test]
+fn nginx_of_ipv4_sees_a_client_of_ipv6() {
+    if !has_web() {
+        return;
+    }
+    for syn_proxy in [SynProxy::Off, SynProxy::Always] {
+        let service = Service {
+            client_address: ClientAddress::Toa,
+            syn_proxy,
+            ..tcp(V6, SERVICE, full_nat(V4), vec![backend(server(0, false, PORT), 1)])
+        };
+        let Some(mut lab) = Lab::new(Plan { servers: 1, ..Plan::default() }, sizes(4096), &config([service])) else {
+            return;
+        };
+        lab.balancer.set_back(TransmitMethod::Redirect).unwrap();
+        let Some(cgroup) = Cgroup::create() else { return };
+        let listens = format!("listen [::]:{PORT} ipv6only=off;");
+        let web = Web::start_at(&lab.wires.servers[0], &cgroup, &listens, "remote");
+        let receiver = AddressReceiver::attach(&cgroup.0, &balancers()).unwrap();
+        let client = again(&lab.wires.client);
+        let expected: Vec<String> = lab.during(|| (20_001..20_005).map(|port| fetch_from(&client, V6, port)).collect());
+        until("nginx's log", || web.saw().len() == expected.len());
+        assert_eq!(web.saw(), expected);
+        let seen = receiver.receptions().unwrap();
+        assert_eq!((seen.told, seen.without), (4, 0), "{seen:?}");
+        drop(web);
+        // One of IPv4 alone has no place for such an address.
+        let web = Web::start_at(&lab.wires.servers[0], &cgroup, &format!("listen {PORT};"), "remote");
+        lab.during(|| fetch_from(&client, V6, 20_100));
+        until("nginx's log", || web.saw().len() == 1);
+        assert!(web.saw()[0].starts_with("[10.8.0."), "{:?}", web.saw());
+        assert_eq!(receiver.receptions().unwrap().without, 1);
+        assert_eq!(lab.wires.damage(), []);
+    }
 }
 
 /// Nobody else's word is taken.

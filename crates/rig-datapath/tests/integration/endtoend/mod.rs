@@ -4,6 +4,7 @@
 mod bond;
 mod client_address;
 mod expire;
+mod families;
 mod fragments;
 mod hostile;
 mod lab;

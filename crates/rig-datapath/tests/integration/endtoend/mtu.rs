@@ -85,14 +85,15 @@ table inet mute {
 }
 ";
 
-/// With errors suppressed nothing arrives; as soon as they are sent, the same transfer goes on.
-fn transfer_needs_errors(narrow: MtuBottleneck, ipv6: bool, way: Direction) {
+/// With errors suppressed nothing arrives; as soon as they are sent, the same transfer goes on. Which of client and server have IPv6.
+fn transfer_needs_errors(narrow: MtuBottleneck, (ipv6, server_ipv6): (bool, bool), way: Direction) {
     if !has("nft", "--version", "nftables") {
         return;
     }
     let plan = Plan { servers: 1, narrow, ..Plan::default() };
     let address = if ipv6 { V6 } else { V4 };
-    let service = tcp(address, 80, full_nat(address), vec![backend(server(0, ipv6, PORT), 1)]);
+    let local = full_nat(if server_ipv6 { V6 } else { V4 });
+    let service = tcp(address, 80, local, vec![backend(server(0, server_ipv6, PORT), 1)]);
     let Some(mut lab) = Lab::new(plan, sizes(4096), &config([service])) else { return };
     let at = SocketAddr::new(address.parse::<IpAddr>().unwrap(), 80);
     let any: SocketAddr = ([0_u16; 8], PORT).into();
@@ -100,7 +101,8 @@ fn transfer_needs_errors(narrow: MtuBottleneck, ipv6: bool, way: Direction) {
     // Whose packets are too large, and the router that they come to by way of the balancer.
     let (client, router) = (again(&lab.wires.client), again(&lab.wires.routers[1]));
     let sender = again(if way == Direction::Up { &lab.wires.client } else { &lab.wires.servers[0] });
-    let errors = if ipv6 { "Icmp6InPktTooBigs" } else { "IcmpInDestUnreachs" };
+    let told_ipv6 = if way == Direction::Up { ipv6 } else { server_ipv6 };
+    let errors = if told_ipv6 { "Icmp6InPktTooBigs" } else { "IcmpInDestUnreachs" };
 
     run_well(&router, "nft", &[MUTE]);
     let seen = AtomicU64::new(0);
@@ -131,20 +133,31 @@ fn transfer_needs_errors(narrow: MtuBottleneck, ipv6: bool, way: Direction) {
 
 #[test]
 fn towards_the_server() {
-    transfer_needs_errors(MtuBottleneck::Server(1400), false, Direction::Up);
+    transfer_needs_errors(MtuBottleneck::Server(1400), (false, false), Direction::Up);
 }
 
 #[test]
 fn towards_the_client() {
-    transfer_needs_errors(MtuBottleneck::Client(1300), false, Direction::Down);
+    transfer_needs_errors(MtuBottleneck::Client(1300), (false, false), Direction::Down);
 }
 
 #[test]
 fn towards_the_server_over_ipv6() {
-    transfer_needs_errors(MtuBottleneck::Server(1400), true, Direction::Up);
+    transfer_needs_errors(MtuBottleneck::Server(1400), (true, true), Direction::Up);
 }
 
 #[test]
 fn towards_the_client_over_ipv6() {
-    transfer_needs_errors(MtuBottleneck::Client(1280), true, Direction::Down);
+    transfer_needs_errors(MtuBottleneck::Client(1280), (true, true), Direction::Down);
+}
+
+/// The client has IPv6 and the server IPv4: who is told is of the other family than the router.
+#[test]
+fn towards_a_server_of_ipv4() {
+    transfer_needs_errors(MtuBottleneck::Server(1400), (true, false), Direction::Up);
+}
+
+#[test]
+fn towards_a_client_of_ipv6() {
+    transfer_needs_errors(MtuBottleneck::Client(1300), (true, false), Direction::Down);
 }
