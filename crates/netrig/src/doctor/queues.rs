@@ -83,7 +83,7 @@ impl CardQueues {
         let expected = EXAMPLES.map(rounded).into();
         let interface = interface.to_owned();
         let (hashed_by, rules) = (hashed_by.into(), receive.rules());
-        (shares.len() > 1).then(|| Self { interface, queues, hashed_by, expected, rules })
+        (shares.len() > 1).then_some(Self { interface, queues, hashed_by, expected, rules })
     }
 
     /// For a reader.
