@@ -79,6 +79,7 @@ pub fn kernels(options: &Options) -> Result<ExitCode> {
             return Ok(ExitCode::from(LACKING));
         }
     }
+    table::commit();
     let programs = Programs::build(options.quick)?;
     let chosen = |check: &Check| {
         (!options.quick || check.quick)
@@ -170,7 +171,7 @@ fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs, keeps: bool) -> 
         let ended = |check: &Check, outcome: &Outcome, duration| {
             eprintln!("Linux {}: {}: {outcome} ({})", kernel.release, check.name, seconds(duration));
             match keeps {
-                true => table::keep(&GuestRecord::of(kernel, check, outcome.clone(), duration)),
+                true => table::keep(&GuestRecord::of(kernel, check, outcome.clone(), duration), false),
                 false => Ok(()),
             }
         };
@@ -194,7 +195,7 @@ fn boot(kernel: &Kernel, checks: &[Check], programs: &Programs, keeps: bool) -> 
             }
         };
         if keeps {
-            table::keep(&record)?;
+            table::keep(&record, true)?;
         }
         whole.add(record);
     }

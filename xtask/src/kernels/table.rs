@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -27,8 +28,8 @@ fn columns() -> PathBuf {
     root().join("docs/kernels")
 }
 
-/// Keeps what a kernel's checks found, for the page: beside what other checks found before.
-pub fn keep(record: &GuestRecord) -> Result<()> {
+/// Keeps what a kernel's checks found, for the page: beside what other checks found before. `ended`: the guest has, and its log was read for faults.
+pub fn keep(record: &GuestRecord, ended: bool) -> Result<()> {
     let file = columns().join(format!("{}.json", record.release));
     let before = match fs::read_to_string(&file) {
         Ok(text) => serde_json::from_str(&text).unwrap_or_default(),
@@ -36,13 +37,13 @@ pub fn keep(record: &GuestRecord) -> Result<()> {
     };
     let log = target().join("kernels").join(&record.release).join("checks").join(OBJECTS_LOG);
     let log = fs::read_to_string(&log).unwrap_or_default();
-    let column = column(record, &verified(&log), &commit(), before);
+    let column = column(record, &verified(&log), commit(), before, ended);
     fs::create_dir_all(columns()).with_context(|| format!("cannot make {}", columns().display()))?;
     fs::write(&file, format!("{column:#}\n")).with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// With the rows of `before` that `record` has not.
-fn column(record: &GuestRecord, verified: &[(&str, u64)], commit: &str, before: Value) -> Value {
+fn column(record: &GuestRecord, verified: &[(&str, u64)], commit: &str, before: Value, ended: bool) -> Value {
     let mut column = if before["rows"].is_object() { before } else { json!({"rows": {}, "programs": {}}) };
     column["release"] = json!(record.release);
     for (check, outcome, duration) in &record.outcomes {
@@ -51,9 +52,10 @@ fn column(record: &GuestRecord, verified: &[(&str, u64)], commit: &str, before: 
             continue;
         }
         let (text, reasons) = cell(outcome);
+        let faults = if ended { json!(record.faults.len()) } else { column["rows"][&check.name]["faults"].take() };
         column["rows"][&check.name] = json!({
             "text": text, "reasons": reasons, "seconds": duration.as_secs_f64(), "commit": commit,
-            "faults": record.faults.len(),
+            "faults": faults,
         });
         if check.name == "objects" {
             column["programs"] = json!(verified.iter().copied().collect::<BTreeMap<&str, u64>>());
@@ -62,8 +64,13 @@ fn column(record: &GuestRecord, verified: &[(&str, u64)], commit: &str, before: 
     column
 }
 
-/// netrig's, of the working tree; `+` behind it where files differ from it, but documents: these pages are among them.
-fn commit() -> String {
+/// netrig's when this was first asked, which is when it was built; `+` behind it where files differ from it, but documents: these pages are among them.
+pub fn commit() -> &'static str {
+    static COMMIT: OnceLock<String> = OnceLock::new();
+    COMMIT.get_or_init(checked_out)
+}
+
+fn checked_out() -> String {
     let git = |arguments: &[&str]| Command::new("git").args(arguments).current_dir(root()).output().ok();
     let commit = git(&["rev-parse", "--short=8", "HEAD"]);
     let commit = commit.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
@@ -257,13 +264,13 @@ mod tests {
         };
         let of = |release, what, count| {
             let rows = vec![("objects", passed("1 program", &[])), ("suite layers", passed(what, &["F: no tunnels"]))];
-            column(&record(release, rows), &[("spin/spin", count)], "abc", Value::Null)
+            column(&record(release, rows), &[("spin/spin", count)], "abc", Value::Null, true)
         };
         let (old, new) = (of("5.10.1", "7 scenarios", 0), of("6.1.2", "nothing", 72));
         // What is run again takes its own place alone, and hides no fault that was found beside another; what was not reached takes none.
         let layers = ("suite layers", passed("8 scenarios", &["F: no tunnels"]));
         let again = record("6.1.2", vec![layers, ("objects", Outcome::NotReached)]);
-        let new = column(&again, &[], "def", new);
+        let new = column(&again, &[], "def", new, false);
         let page = page(&checks, &[&old, &new]);
         for line in [
             "| check | what it shows | 5.10.1 | 6.1.2 |",

@@ -5,8 +5,8 @@ use rig_sys::socket::Dscp;
 use super::error::{Code, TestError};
 use super::settings::{
     AuthenticationSettings, Family, Flow, KeepAlive, LONGEST_DATAGRAM, LONGEST_MESSAGE, MOST_STREAMS, MOST_WINDOW,
-    NetworkSettings, OutputSettings, Protocol, Role, SCTP_LENGTH, SHORTEST_DATAGRAM, ServerSettings, Settings,
-    TCP_LENGTH, TestSettings, UDP_RATE,
+    NetworkSettings, OutputSettings, Protocol, Role, SCTP_LENGTH, SCTP_SEGMENTS, SHORTEST_DATAGRAM, ServerSettings,
+    Settings, TCP_LENGTH, TestSettings, UDP_RATE,
 };
 use super::units::{self, Format};
 
@@ -534,6 +534,19 @@ pub fn parse(words: &[String]) -> Result<Parsed, OptionError> {
     ] {
         if given && !has_meaning {
             warnings.push(format!("{option} has a meaning over {name} only"));
+        }
+    }
+    if over(Protocol::Sctp) {
+        if test.mss != 0 && !SCTP_SEGMENTS.contains(&test.mss) {
+            warnings.push(format!(
+                "--set-mss is passed over: SCTP has segments of {} bytes or more here",
+                SCTP_SEGMENTS.start()
+            ));
+        } else if test.mss != 0 && test.flow != Flow::Forward {
+            warnings.push("--set-mss holds for what the client sends: SCTP agrees on none".to_owned());
+        }
+        if network.send_timeout_ms != 0 {
+            warnings.push("--snd-timeout holds for the control connection alone: SCTP has none".to_owned());
         }
     }
     if output.json && output.format != Format::Adaptive {

@@ -224,12 +224,7 @@ impl Server {
             let socket = match self.listener.accept() {
                 Ok((socket, _)) => socket,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // No descriptor is left: the one that has waited longest gives its own, or one that goes does before long.
-                Err(_) => {
-                    self.newcomers.pop_front();
-                    clock::sleep_until(clock::monotonic_after(OUT_OF_DESCRIPTORS));
-                    return;
-                }
+                Err(_) => return self.give_a_descriptor_back(),
             };
             let until_ns = monotonic_ns() + GREETING_NS;
             // A session has said that it takes streams before its client knew.
@@ -251,11 +246,23 @@ impl Server {
 
     /// Associations of SCTP, whose cookies say which test they are of.
     fn accept_associations(&mut self) {
-        while let Some((socket, _)) = self.associations.as_ref().and_then(|listener| listener.accept().ok()) {
-            if socket.set_nonblocking(true).is_ok() {
-                self.welcome(socket, Protocol::Sctp, monotonic_ns() + GREETING_NS);
+        while let Some(listener) = &self.associations {
+            match listener.accept() {
+                Ok((socket, _)) => {
+                    if socket.set_nonblocking(true).is_ok() {
+                        self.welcome(socket, Protocol::Sctp, monotonic_ns() + GREETING_NS);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => return self.give_a_descriptor_back(),
             }
         }
+    }
+
+    /// No descriptor is left: the one that has waited longest gives its own, or one that goes does before long.
+    fn give_a_descriptor_back(&mut self) {
+        self.newcomers.pop_front();
+        clock::sleep_until(clock::monotonic_after(OUT_OF_DESCRIPTORS));
     }
 
     fn welcome(&mut self, socket: Socket, over: Protocol, until_ns: u64) {

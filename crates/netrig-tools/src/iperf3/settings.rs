@@ -1,5 +1,7 @@
 //! What a command line, or a client's parameters, ask for.
 
+use std::ops::RangeInclusive;
+
 use super::units::Format;
 
 /// What carries the streams.
@@ -84,6 +86,8 @@ pub struct TestSettings {
 pub const TCP_LENGTH: u32 = 128 << 10;
 /// A message over SCTP.
 pub const SCTP_LENGTH: u32 = 64 << 10;
+/// What the original takes of `-M` over SCTP; what is beyond it passes over.
+pub const SCTP_SEGMENTS: RangeInclusive<u32> = 512..=131_072;
 /// A datagram where the path does not tell.
 pub const UDP_LENGTH: u32 = 1460;
 /// Bits per second over UDP.

@@ -13,7 +13,7 @@ use socket2::{Domain, Protocol as SocketProtocol, Socket, TcpKeepalive, Type};
 
 use super::console::Console;
 use super::error::{Code, TestError, WithCode};
-use super::settings::{Family, NetworkSettings, Protocol, TestSettings};
+use super::settings::{Family, NetworkSettings, Protocol, SCTP_SEGMENTS, TestSettings};
 use super::wait::wait;
 
 /// A datagram's buffer has room for this beside the datagram.
@@ -274,8 +274,6 @@ fn connect_association(
     port: Option<u16>,
     cancel: &Cancel,
 ) -> Result<Socket, TestError> {
-    /// The least and the most that the original has of `-M`; what is beyond is passed over.
-    const SEGMENTS: std::ops::RangeInclusive<u32> = 512..=131_072;
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(SocketProtocol::SCTP));
     let socket = socket.map_err(|error| no_sctp(Code::STREAM_CONNECT, &error))?;
     let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
@@ -287,7 +285,7 @@ fn connect_association(
         }
         bind_association(&socket, Some(family), network, port.unwrap_or(0))?;
     }
-    if SEGMENTS.contains(&test.mss) {
+    if SCTP_SEGMENTS.contains(&test.mss) {
         sctp::set_max_segment(&socket, test.mss).or_code(Code::SET_MSS)?;
     }
     if test.sctp_streams > 0 {

@@ -150,6 +150,15 @@ fn what_does_not_work_is_refused_by_name() {
         assert_eq!(refused, matches!(spec.scope, Scope::Refused(_)), "{line}");
         assert!(help().contains(&format!("--{}", spec.long)));
     }
+    let warned = |line: &str| match parse(&words(line)) {
+        Ok(Parsed::Run(settings)) => settings.warnings.concat(),
+        other => panic!("{line}: {other:?}"),
+    };
+    assert!(warned("-c h --sctp -M 100").contains("512 bytes"));
+    assert!(warned("-c h --sctp -M 600 -R").contains("what the client sends"));
+    assert!(warned("-c h --sctp --snd-timeout 5").contains("control connection alone"));
+    assert!(warned("-c h --nstreams 4").contains("--nstreams has a meaning over SCTP only"));
+    assert_eq!(warned("-c h --sctp -M 600 -N"), "");
     assert!(refusal("-c h -F x").starts_with("parameter error - --file is not honoured: "));
     assert!(refusal("-c h --sctp --nstreams 0").starts_with("parameter error - unable to set SCTP_INIT"));
     assert!(matches!(parse(&words("-h")), Ok(Parsed::Help)) && matches!(parse(&words("-v")), Ok(Parsed::Version)));
