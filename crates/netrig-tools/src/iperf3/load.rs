@@ -262,9 +262,7 @@ impl Load {
             let Some(socket) = self.streams.socket(index) else { return false };
             match self.protocol {
                 Protocol::Tcp => socket::tcp_info(socket).is_ok_and(|info| info.unacked > 0 || info.not_sent_bytes > 0),
-                Protocol::Sctp => {
-                    sctp::status(socket).is_ok_and(|status| status.unacknowledged > 0 || status.pending > 0)
-                }
+                Protocol::Sctp => sctp::status(socket).is_ok_and(|status| status.unacknowledged > 0),
                 Protocol::Udp => false,
             }
         };

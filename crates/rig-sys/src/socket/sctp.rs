@@ -20,9 +20,8 @@ const STATUS_LENGTH: usize = 176;
 pub struct Status {
     /// Bytes that the peer takes.
     pub send_window: u32,
-    /// DATA chunks that the peer has not acknowledged, and those that have not left.
+    /// DATA chunks that have left and that the peer has not acknowledged.
     pub unacknowledged: u16,
-    pub pending: u16,
     /// Of the path in use: bytes.
     pub congestion_window: u32,
     /// The smoothed round-trip time; Linux has it in ticks of its timer (CONFIG_HZ), of which user space does not hear how long they are.
@@ -39,7 +38,6 @@ impl Status {
         Self {
             send_window: four(&bytes[8..]),
             unacknowledged: two(&bytes[12..]) as u16,
-            pending: two(&bytes[14..]) as u16,
             // Behind 24 bytes of the association, the number and the 128 bytes of the address of its path, and that path's state.
             congestion_window: four(&bytes[160..]),
             rtt_ticks: four(&bytes[164..]),
@@ -146,14 +144,8 @@ mod tests {
         for (at, value) in [(160, 4380_u32), (164, 12), (168, 3000), (172, 1500)] {
             bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
         }
-        let told = Status {
-            send_window: 106_496,
-            unacknowledged: 3,
-            pending: 7,
-            congestion_window: 4380,
-            rtt_ticks: 12,
-            path_mtu: 1500,
-        };
+        let told =
+            Status { send_window: 106_496, unacknowledged: 3, congestion_window: 4380, rtt_ticks: 12, path_mtu: 1500 };
         assert_eq!(Status::read(&bytes), told);
     }
 }

@@ -44,7 +44,6 @@ fn reading(test: &TestSettings, sends: bool, second: u64) -> Reading {
     let association = sctp::Status {
         send_window: 3 << 20,
         unacknowledged: 0,
-        pending: 0,
         congestion_window: 900 * 1448,
         rtt_ticks: 12,
         path_mtu: 1500,
