@@ -25,8 +25,8 @@ pub(super) struct SynProxies {
 }
 
 /// The numbers that generic XDP leaves behind TCP's partial checksums are no sums of what the proxy writes, and the kernel knows where it
-/// has to write them from before a header has grown. Behind a sum over an outer packet it would change what has been summed: that is not
-/// to come with a device that `may_be` in generic mode either, as nothing would tell of it but backends' counters.
+/// has to write them from before a header has grown. Behind a sum over an outer packet, or with the header of the other family, they would be
+/// wrong: that is not to come with a device that `may_be` in generic mode either, as nothing would tell of it but backends' counters.
 pub(super) fn refuse_generic(rules: &Rules, device: Option<&str>, may_be: Option<&str>) -> anyhow::Result<()> {
     let proxied = rules.services.iter().find(|service| service.syn_proxy() != SynProxy::Off);
     match (proxied, device) {
@@ -45,23 +45,23 @@ pub(super) fn refuse_generic(rules: &Rules, device: Option<&str>, may_be: Option
         )),
         _ => Ok(()),
     }?;
-    match (rules.services.iter().find(|service| service.translates_families()), device) {
-        (Some(service), Some(device)) => Err(anyhow!(
-            "{} has backends of IPv4, whose packets cannot be translated with the checksums of generic XDP, as {device} has it: a driver with XDP, or backends of IPv6",
-            ServiceText(service.key)
+    let has = if device.is_some() { "has" } else { "may have" };
+    match (rules.services.iter().find(|service| service.translates_families()), may_be) {
+        (Some(service), Some(may_be)) => Err(anyhow!(
+            "{} has backends of IPv4, whose packets cannot be translated with the checksums of generic XDP, as {} {has} it: a driver with XDP \
+             that generic mode is not allowed for, or backends of IPv6",
+            ServiceText(service.key),
+            device.unwrap_or(may_be)
         )),
         _ => Ok(()),
     }?;
     match (rules.services.iter().find(|service| service.sums_tunnels()), may_be) {
-        (Some(service), Some(may_be)) => {
-            let has = if device.is_some() { "has" } else { "may have" };
-            Err(anyhow!(
-                "{} has a tunnel with checksum = true, which cannot be over unfinished checksums of generic XDP, as {} {has} it: a driver with XDP \
+        (Some(service), Some(may_be)) => Err(anyhow!(
+            "{} has a tunnel with checksum = true, which cannot be over unfinished checksums of generic XDP, as {} {has} it: a driver with XDP \
                  that generic mode is not allowed for, or checksum = false",
-                ServiceText(service.key),
-                device.unwrap_or(may_be)
-            ))
-        }
+            ServiceText(service.key),
+            device.unwrap_or(may_be)
+        )),
         _ => Ok(()),
     }
 }
@@ -184,6 +184,23 @@ mod tests {
         let mut translated = sums;
         translated.services[0].forward = Some(crate::message::ForwardingMethod::Nat);
         assert!(refuse_generic(&translated, Some("eth1"), Some("eth1")).is_ok());
+    }
+
+    #[test]
+    fn translation_is_refused_where_generic_xdp_is_allowed() {
+        let rules = |backend: &str| {
+            let text = format!(
+                "[[service]]\nlisten = '[2001:db8::1]:80'\nlocal = ['10.0.0.200', 'fd00::9']\nbackend = ['fd00::1', '{backend}']"
+            );
+            Settings::parse("lb.toml", &text, Completeness::Required).unwrap().rules
+        };
+        let translated = rules("10.0.0.1");
+        assert!(refuse_generic(&translated, None, None).is_ok());
+        for (device, has) in [(None, "eth1 may have it"), (Some("eth1"), "eth1 has it")] {
+            assert!(refuse_generic(&rules("fd00::2"), device, Some("eth1")).is_ok());
+            let error = refuse_generic(&translated, device, Some("eth1")).unwrap_err().to_string();
+            assert!(error.contains("[2001:db8::1]:80 has backends of IPv4") && error.contains(has), "{error}");
+        }
     }
 
     #[test]

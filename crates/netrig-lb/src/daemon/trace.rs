@@ -238,6 +238,7 @@ fn steps(traced: &Traced) -> Vec<String> {
     if let Some((service, backend)) = begun.or(known)
         && service.is_ipv4() != backend.is_ipv4()
         && traced.interface.is_some()
+        && traced.drop.is_none()
     {
         let outward =
             begun.is_none() && traced.connection.as_ref().is_some_and(|found| found.direction == Direction::Outward);

@@ -126,7 +126,15 @@ fn virtual_server(block: &Block, groups: &Groups<'_>, forwarding: &Forwarding, i
     for line in block.within.iter().filter(|line| line.name() == "real_server") {
         real_server(line, &mut reading, imported);
     }
-    let service = finished(block, reading, imported);
+    let mut service = finished(block, reading, imported);
+    if let Some((source, probed)) = service.out_of_reach()
+        && let Some(check) = &mut service.check
+    {
+        check.source = None;
+        let why =
+            format_args!("bindto {source}: is left out: {probed} is of the other family, and a check has one source");
+        imported.note(&block.place, why);
+    }
     if let Err(why) = fits(&service) {
         imported.note(&block.place, format_args!("{}: is left out: {why}", block.words.join(" ")));
         return;

@@ -8,6 +8,7 @@ use crate::health::check::{HttpRequest, Probe, ProgramCall, TlsRules};
 use crate::ipvs::Forwarding;
 use crate::message::{ForwardingMethod, Tunnel};
 use crate::names::NameResolution;
+use crate::settings::{Completeness, Settings};
 
 fn nat() -> Forwarding {
     crate::ipvs::stand::forwarding(false)
@@ -319,6 +320,28 @@ fn servers_of_ipv4_of_a_service_of_ipv6_are_kept_with_full_nat() {
     let routed = conf(&text("DR"));
     assert_eq!(routed.rules.services[0].backends.len(), 1);
     assert!(routed.notes.iter().any(|note| note.contains("10.0.0.1:80 is of another family")), "{:?}", routed.notes);
+    // Their checks may come from an address of their family, which is not the service's.
+    let checked = |from: &str, text: &str| {
+        conf(&text.replace(" 80 { }", &format!(" 80 {{\n TCP_CHECK {{\n bindto {from}\n }}\n }}")))
+    };
+    let v4 = text("FNAT").replace("real_server fd00::1 80 { }\n", "");
+    let source = |imported: &Imported| imported.rules.services[0].check.as_ref().unwrap().source;
+    let imported = checked("10.0.0.9", &v4);
+    assert_eq!(
+        (source(&imported), imported.notes.len()),
+        (Some("10.0.0.9".parse().unwrap()), 0),
+        "{:?}",
+        imported.notes
+    );
+    // Those of both families have none in common.
+    for from in ["10.0.0.9", "fd00::8"] {
+        let imported = checked(from, &text("FNAT"));
+        let said = format!("bindto {from}: is left out");
+        assert_eq!(source(&imported), None);
+        assert!(imported.notes.iter().any(|note| note.contains(&said)), "{:?}", imported.notes);
+        let written = imported.text("keepalived.conf").unwrap();
+        Settings::parse("lb.toml", &written, Completeness::Required).unwrap();
+    }
     // Those of IPv4 are for such servers alone.
     let own = conf(&text("FNAT").replace("real_server 10.0.0.1 80 { }\n", ""));
     assert_eq!(own.rules.services[0].local, ["fd00::9".parse::<std::net::IpAddr>().unwrap()]);

@@ -308,11 +308,14 @@ impl<B: Balancer> Answers<B> {
         Ok(())
     }
 
-    /// A service gets its local addresses with the first of its backends; `given` is the last one that has.
-    fn with_local(&self, mut change: RuleChange, given: &mut Option<ServiceKey>) -> RuleChange {
+    /// A service gets its local addresses of a family with the first of its backends of that; `given` is the last one that has, and
+    /// whether they were of IPv4.
+    fn with_local(&self, mut change: RuleChange, given: &mut Option<(ServiceKey, bool)>) -> RuleChange {
         if let RuleChange::AddBackend { service, backend, options } = &mut change
-            && given.replace(*service) != Some(*service)
+            && let of_family = Some((*service, backend.is_ipv4()))
+            && *given != of_family
         {
+            *given = of_family;
             options.local = self.forwarding.local_for(backend.ip());
         }
         change

@@ -1,6 +1,7 @@
 //! A balancer that is its rules alone, for tests and fuzz targets.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rig_service::{AskError, Refusal};
 
@@ -14,8 +15,9 @@ use crate::message::{
 };
 use crate::settings::{Rules, Service, scheduler_name};
 
+/// The rules, and how many requests to change them were refused.
 #[derive(Debug, Default)]
-pub(super) struct OfRules(pub(super) Mutex<Rules>);
+pub(super) struct OfRules(pub(super) Mutex<Rules>, pub(super) AtomicUsize);
 
 fn entry(service: &Service) -> ServiceEntry {
     let backends = service.backends.iter().map(|backend| BackendEntry {
@@ -95,7 +97,10 @@ impl OfRules {
         let mut rules = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut new = rules.clone();
         for edit in edits {
-            new.edit(edit).map_err(|error| Refusal::new(error.to_string(), None))?;
+            new.edit(edit).map_err(|error| {
+                self.1.fetch_add(1, Ordering::Relaxed);
+                Refusal::new(error.to_string(), None)
+            })?;
         }
         *rules = new;
         Ok(Reply::Done(Vec::new()))

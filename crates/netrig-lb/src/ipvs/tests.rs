@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rig_datapath::balancer::GUE_PORT;
 
 use super::answers::Answers;
-use super::family::{self, ID, command};
+use super::family::{self, Forwarding, ID, command};
 use super::netlink::{ACK, DUMP, REQUEST, messages};
 use super::session::answers_to;
 use super::stand::{self, OfRules};
@@ -381,6 +381,47 @@ fn a_balancer_that_is_started_again_gets_what_it_lacks() {
     assert_eq!(*answers.balancer().0.lock().unwrap(), before);
 }
 
+/// What a service of backends of both families gets again is whole: with local addresses of both.
+#[test]
+fn backends_of_both_families_come_back_in_one_request() {
+    let forwarding = Forwarding {
+        masquerade: ForwardingMethod::FullNat,
+        local: vec!["10.8.0.1".parse().unwrap(), "fd00::8".parse().unwrap()],
+    };
+    let answers = Answers::new(OfRules::default(), forwarding);
+    let v6 = |last: u8| [&[0xfd][..], &[0; 14], &[last]].concat();
+    let service = [
+        attribute(1, &10_u16.to_ne_bytes()),
+        attribute(2, &6_u16.to_ne_bytes()),
+        attribute(3, &v6(200)),
+        attribute(4, &80_u16.to_be_bytes()),
+        attribute(6, b"wrr\0"),
+        attribute(7, &[0_u32.to_ne_bytes(), u32::MAX.to_ne_bytes()].concat()),
+        attribute(8, &0_u32.to_ne_bytes()),
+        attribute(9, &128_u32.to_ne_bytes()),
+    ];
+    let service = attribute(1, &service.concat());
+    let of_v6 = |last: u8| {
+        let mut within = attribute(11, &10_u16.to_ne_bytes());
+        within.extend(attribute(1, &v6(last)));
+        within.extend(attribute(2, &80_u16.to_be_bytes()));
+        for (kind, value) in [(3, 0_u32), (4, 1), (5, 0), (6, 0)] {
+            within.extend(attribute(kind, &value.to_ne_bytes()));
+        }
+        attribute(2, &within)
+    };
+    assert_eq!(errno(&answers, command::NEW_SERVICE, std::slice::from_ref(&service)), 0);
+    for dest in [DEST.bytes(), Dest { last: 8, ..DEST }.bytes(), of_v6(1), of_v6(2)] {
+        assert_eq!(errno(&answers, command::NEW_DEST, &[service.clone(), dest]), 0);
+    }
+    let before = rules(&answers);
+    assert_eq!((before.services[0].backends.len(), before.services[0].local.len()), (4, 2));
+    behind_its_back(&answers, RuleChange::Clear);
+    answers.put_again().unwrap();
+    assert_eq!(rules(&answers), before);
+    assert_eq!(answers.balancer().1.load(std::sync::atomic::Ordering::Relaxed), 0, "requests were refused");
+}
+
 /// Makes changes in the balancer that it is not told of.
 fn behind_its_back(answers: &Answers<OfRules>, change: RuleChange) {
     super::answers::Balancer::ask(answers.balancer(), &Request::Edit(change)).unwrap();
@@ -399,7 +440,7 @@ fn what_another_command_has_put_in_is_known_when_it_is_said_again() {
         assert_eq!(errno(&first, *number, attributes), 0);
     }
     let before = rules(&first);
-    let second = Answers::new(OfRules(before.clone().into()), stand::forwarding(true));
+    let second = Answers::new(OfRules(before.clone().into(), 0.into()), stand::forwarding(true));
     for (number, attributes) in &wanted {
         assert_eq!(errno(&second, *number, attributes), EEXIST);
     }

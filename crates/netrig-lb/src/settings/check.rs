@@ -411,7 +411,9 @@ pub(super) fn misfit(
     backends: &[Backend],
 ) -> Option<(String, &'static str)> {
     let source = check.source;
-    if let Some(source) = source.filter(|source| source.is_ipv4() != service.is_ipv4()) {
+    // Backends of IPv4, which are probed themselves; that all of them can be reached from it is asked once they are known.
+    let may_differ = service.is_ipv6() && matches!(forward, None | Some(ForwardingMethod::FullNat));
+    if let Some(source) = source.filter(|source| source.is_ipv4() != service.is_ipv4() && !may_differ) {
         return Some((format!("checks from {source} of {service}"), "choose a source of the service's family"));
     }
     if let Some(source) = source.filter(|source| *source == service.ip() && is_direct(check, forward)) {

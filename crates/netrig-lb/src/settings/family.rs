@@ -2,8 +2,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use super::check::is_direct;
 use super::rules::{Backend, EditError, MOST, Service, room_for_one_more};
-use crate::health::check::{BackendCheck, Destination};
+use crate::health::check::BackendCheck;
 use crate::message::{BackendOptions, ForwardingMethod};
 
 impl Service {
@@ -24,18 +25,30 @@ impl Service {
         self.key.address.is_ipv6() && self.forward == Some(ForwardingMethod::FullNat)
     }
 
-    /// A backend that checks cannot reach from their `source`, which is of the other family.
-    pub(super) fn out_of_reach(&self) -> Option<(IpAddr, IpAddr)> {
+    /// A backend that checks cannot reach from their `source`, which is of the other family: the source, and where it is probed.
+    pub(crate) fn out_of_reach(&self) -> Option<(IpAddr, IpAddr)> {
+        self.backends.iter().find_map(|backend| self.misses(backend))
+    }
+
+    fn misses(&self, backend: &Backend) -> Option<(IpAddr, IpAddr)> {
         let check = self.check.as_ref()?;
         let source = check.source?;
-        let probed = |backend: &Backend| match backend.check {
+        let probed = match backend.check {
+            _ if backend.sorry => None,
             BackendCheck::Off => None,
             BackendCheck::At { address: Some(address), .. } => Some(address),
+            _ if is_direct(check, self.forward) => Some(self.key.address.ip()),
             BackendCheck::AsService | BackendCheck::At { address: None, .. } => Some(backend.address.ip()),
         };
-        let mut probed = self.backends.iter().filter(|backend| !backend.sorry).filter_map(probed);
-        let other = probed.find(|address| address.is_ipv4() != source.is_ipv4())?;
-        (check.to == Destination::Backend).then_some((source, other))
+        probed.filter(|probed| probed.is_ipv4() != source.is_ipv4()).map(|probed| (source, probed))
+    }
+
+    /// One that a command adds would never be checked, and no file may say so.
+    pub(super) fn unless_out_of_reach(&self, backend: &Backend) -> Result<(), EditError> {
+        match self.misses(backend) {
+            Some((from, probed)) => Err(EditError::OutOfReach { service: self.key, from, probed }),
+            None => Ok(()),
+        }
     }
 
     /// Gives it local addresses where it lacks them alone, or those of this backend's family.

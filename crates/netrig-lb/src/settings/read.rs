@@ -432,7 +432,10 @@ impl Reader<'_> {
                 {
                     let how = service.forward.map_or("", rules::forward_name);
                     let what = format!("{} forwards by {how} and lacks {lacks}", rules::ServiceText(key));
-                    let hint = "add local = [\"ADDRESS-ADDRESS\"], or choose another way to forward: nat, route";
+                    let hint = match service.local.is_empty() {
+                        true => "add local = [\"ADDRESS-ADDRESS\"], or choose another way to forward: nat, route",
+                        false => "add one to local: each backend is reached from a local address of its own family",
+                    };
                     return Err(self.error(span, what, Some(hint)));
                 }
                 services.push(service);

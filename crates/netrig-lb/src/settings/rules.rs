@@ -334,6 +334,8 @@ pub enum EditError {
     Port(SocketAddr),
     #[error("service {} would lack {} and be out of force, with all of its destinations", ServiceText(*.0), .1)]
     LocalOfFamily(ServiceKey, &'static str),
+    #[error("service {} is checked from {from}, which is of the other family than {probed}", ServiceText(*service))]
+    OutOfReach { service: ServiceKey, from: IpAddr, probed: IpAddr },
     #[error("there are {most} {what} already, and there can be no more")]
     TooMany { what: &'static str, most: usize },
 }
@@ -354,6 +356,7 @@ impl EditError {
             Self::LocalOfFamily(..) => {
                 "each destination is reached from a local address of its own family: add one first with -P -z"
             }
+            Self::OutOfReach { .. } => "remove source from the service's check in the file, or use another service",
             Self::Limit(error) => error.hint,
             Self::OnePacket(misfit) => misfit.hint,
             Self::Tunnel(misfit) => misfit.hint,
@@ -594,6 +597,7 @@ impl Service {
         self.fits_tunnel(forward, options)?;
         self.unless_unseen(forward)?;
         self.forward = Some(forward);
+        self.unless_out_of_reach(&backend)?;
         self.backends.push(backend);
         self.complete(address, options)
     }

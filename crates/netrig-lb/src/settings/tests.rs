@@ -96,10 +96,42 @@ fn backends_of_the_other_family_need_local_addresses_of_theirs() {
             "local = ['10.0.0.200', 'fd00::9']\nbackend = ['fd00::1', '10.0.0.1']\n[service.check]\nkind = 'tcp'\nsource = 'fd00::2'",
             "checks from fd00::2 of a backend that is probed at 10.0.0.1",
         ),
+        (
+            "forward = 'route'\nbackend = ['fd00::1']\n[service.check]\nkind = 'tcp'\nsource = '10.0.0.2'",
+            "checks from 10.0.0.2 of [2001:db8::1]:80",
+        ),
+        (
+            "local = 'fd00::9'\nbackend = ['fd00::1']\n[service.check]\nkind = 'tcp'\nsource = '10.0.0.2'",
+            "checks from 10.0.0.2 of a backend that is probed at fd00::1",
+        ),
     ] {
         let refused = refused(&with(more));
         assert!(refused.contains(said), "{refused}");
     }
+    // `nat` and `route` are no way out.
+    let refused = refused(&with("local = 'fd00::9'\nbackend = ['10.0.0.1', 'fd00::1']"));
+    assert!(refused.contains("of its own family") && !refused.contains("route"), "{refused}");
+    let checked = parse(&with(
+        "local = '10.0.0.200'\nbackend = ['10.0.0.1']\n[service.check]\nkind = 'tcp'\nsource = '10.0.0.2'",
+    ));
+    assert_eq!(parse(&checked.to_toml()).rules, checked.rules);
+    // What a command says of it holds for files, too.
+    let add = |backend: &str| {
+        let options = crate::message::BackendOptions {
+            local: vec!["10.0.0.200".parse().unwrap(), "fd00::9".parse().unwrap()],
+            ..Default::default()
+        };
+        let service = checked.rules.services[0].key;
+        crate::message::RuleChange::AddBackend { service, backend: backend.parse().unwrap(), options }
+    };
+    let mut rules = checked.rules.clone();
+    let refused = rules.edit(&add("[fd00::1]:80")).unwrap_err().to_string();
+    assert_eq!(
+        refused,
+        "service tcp [2001:db8::1]:80 is checked from 10.0.0.2, which is of the other family than fd00::1"
+    );
+    assert_eq!(rules, checked.rules);
+    rules.edit(&add("10.0.0.3:80")).unwrap();
 }
 
 #[test]

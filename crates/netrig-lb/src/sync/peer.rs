@@ -8,14 +8,20 @@ use rig_datapath::balancer::{PortShare, TableRecord};
 use super::session::PeerSession;
 use super::wire::{self, Hello, Key, ROOM};
 
+/// Records that wait for their datagram.
+#[derive(Debug, Default)]
+struct Batch {
+    body: Vec<u8>,
+    /// Where each of them begins there, and the tick of its last packet.
+    waiting: Vec<(usize, u32)>,
+}
+
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
     pub(super) session: PeerSession,
-    /// Records that wait for their datagram.
-    body: Vec<u8>,
-    /// Where each of them begins there, and the tick of its last packet.
-    waiting: Vec<(usize, u32)>,
+    /// The second one is of connections whose packets are translated: a peer that does not know such records refuses a message for one.
+    batches: [Batch; 2],
     /// Since when the first of them waits.
     pub(super) waits_since: Option<Instant>,
     /// When it is told of all connections again.
@@ -33,8 +39,7 @@ impl Peer {
         Self {
             address,
             session,
-            body: Vec::new(),
-            waiting: Vec::new(),
+            batches: Default::default(),
             waits_since: None,
             full_at: now,
             is_full: false,
@@ -53,33 +58,44 @@ impl Peer {
         (self.full_at, self.is_full, self.dumps) = (now, false, 2);
     }
 
-    /// Appends a record; the datagram that was full before it. `tick` is asked for the time.
+    /// Appends a record, unless it is of addresses that no message can have, as of a client with an IPv4-mapped one; the datagram that was full before it. `tick` is asked for the time.
     pub(super) fn put(
         &mut self,
         key: &Key,
         record: &TableRecord,
         tick: impl FnOnce() -> u32,
     ) -> Option<(Vec<u8>, u16)> {
-        let before = self.body.len();
-        wire::put_record(&mut self.body, &record.connection);
-        let full = if self.body.len() > ROOM {
-            let appended = self.body.split_off(before);
-            let full = self.flush(key, tick());
-            self.body = appended;
+        if !record.connection.is_sound() {
+            return None;
+        }
+        let batch = usize::from(wire::is_translated(&record.connection));
+        let body = &mut self.batches[batch].body;
+        let before = body.len();
+        wire::put_record(body, &record.connection);
+        let full = if body.len() > ROOM {
+            let appended = body.split_off(before);
+            let full = self.flush_batch(batch, key, tick());
+            self.batches[batch].body = appended;
             full
         } else {
             None
         };
-        self.waiting.push((if full.is_some() { 0 } else { before }, record.tick));
+        self.batches[batch].waiting.push((if full.is_some() { 0 } else { before }, record.tick));
         self.waits_since.get_or_insert_with(Instant::now);
         full
     }
 
-    /// A datagram with the records that wait, and how many these are. They may have waited, and so may what they were read with: their
+    /// A datagram with records that wait, and how many these are; none once none waits. They may have waited, and so may what they were read with: their
     /// ages are as of `now`, in ticks.
     pub(super) fn flush(&mut self, key: &Key, now: u32) -> Option<(Vec<u8>, u16)> {
-        let (mut body, waiting) = (std::mem::take(&mut self.body), std::mem::take(&mut self.waiting));
-        self.waits_since = None;
+        (0..self.batches.len()).find_map(|batch| self.flush_batch(batch, key, now))
+    }
+
+    fn flush_batch(&mut self, batch: usize, key: &Key, now: u32) -> Option<(Vec<u8>, u16)> {
+        let Batch { mut body, waiting } = std::mem::take(&mut self.batches[batch]);
+        if self.batches.iter().all(|batch| batch.waiting.is_empty()) {
+            self.waits_since = None;
+        }
         for (at, tick) in &waiting {
             wire::set_age(&mut body[*at..], *tick, now);
         }
@@ -151,6 +167,33 @@ mod tests {
         assert_eq!(ages(&key, &message), [7, 0]);
         assert!(peer.waits_since.is_none() && peer.flush(&key, 6).is_none());
         assert!(ages(&key, &peer.end_of_pass(&key)).is_empty());
+    }
+
+    /// Records that an older peer refuses a message for do not cost it others, and what no message can have is left out.
+    #[test]
+    fn translated_connections_are_in_messages_of_their_own() {
+        let (key, mut peer) = (Key::new([1; 32]), peer());
+        let of_ipv6 = |client: &str| {
+            let mut record = record(100);
+            let connection = &mut record.connection;
+            (connection.forward, connection.client) = (1, client.parse().unwrap());
+            connection.service = "[2001:db8::1]:80".parse().unwrap();
+            connection.local = Some("10.0.0.200:1024".parse().unwrap());
+            record
+        };
+        // The client ::ffff:198.51.100.9, as the table gives it out.
+        let mapped = of_ipv6("198.51.100.9:4000");
+        let translated = of_ipv6("[2001:db8::9]:4000");
+        for record in [&mapped, &record(90), &translated, &record(91), &mapped] {
+            assert_eq!(peer.put(&key, record, || unreachable!()), None);
+        }
+        let (plain, count) = peer.flush(&key, 100).unwrap();
+        assert_eq!((count, ages(&key, &plain)), (2, vec![10, 9]));
+        assert!(peer.waits_since.is_some());
+        let (other, count) = peer.flush(&key, 100).unwrap();
+        let Body::Records(read) = wire::open(&key, &other).unwrap().1 else { panic!("no records") };
+        assert_eq!((count, &read[..]), (1, &[SharedConnection { idle: 0, ..translated.connection }][..]));
+        assert!(peer.waits_since.is_none() && peer.flush(&key, 100).is_none());
     }
 
     #[test]

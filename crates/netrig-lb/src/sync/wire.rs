@@ -11,6 +11,7 @@
 //!
 //! record: flags u8 (1: IPv6; 2: UDP; 4: has a local address; 8: backend and local address are of IPv4, of a client of IPv6), forward u8, state u8, state before u8, idle u32 (ticks of 2^27 ns),
 //!         client, service, backend, and the local one if there is one: address of 4 or 16 bytes, port u16
+//!         Who does not know flag 8 refuses the whole message, so that records with it are in messages of their own.
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -131,11 +132,15 @@ fn put(bytes: &mut Vec<u8>, at: SocketAddr) {
     bytes.extend(at.port().to_be_bytes());
 }
 
-/// Appends a record.
+/// Of a client of IPv6 at a backend of IPv4.
+pub(crate) fn is_translated(record: &SharedConnection) -> bool {
+    record.client.is_ipv6() && record.backend.is_ipv4()
+}
+
+/// Appends a record, which has to be sound: of the addresses of another one a peer could not tell the families.
 pub(crate) fn put_record(bytes: &mut Vec<u8>, record: &SharedConnection) {
-    let is_translated = record.client.is_ipv6() && record.backend.is_ipv4();
     let local = if record.local.is_some() { 4 } else { 0 };
-    let flags = u8::from(record.client.is_ipv6()) | tag(record.protocol) | local | u8::from(is_translated) << 3;
+    let flags = u8::from(record.client.is_ipv6()) | tag(record.protocol) | local | u8::from(is_translated(record)) << 3;
     bytes.extend([flags, record.forward, record.state as u8, record.before.map_or(0, |before| before as u8)]);
     bytes.extend(record.idle.to_be_bytes());
     [Some(record.client), Some(record.service), Some(record.backend), record.local]

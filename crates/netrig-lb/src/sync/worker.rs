@@ -267,12 +267,14 @@ impl Worker {
 
     /// Sends the records that wait for their datagram; until when nothing more is to be sent.
     fn flush(&mut self, peer: usize) -> Option<Instant> {
-        let to = &mut self.peers[peer];
-        to.waits_since?;
+        self.peers[peer].waits_since?;
         // Without a clock they would be told of as of now.
         let now = self.handle.now_tick().ok()?;
-        let (message, count) = to.flush(&self.key, now)?;
-        self.transmit(peer, &message, count)
+        let mut until = None;
+        while let Some((message, count)) = self.peers[peer].flush(&self.key, now) {
+            until = self.transmit(peer, &message, count).max(until);
+        }
+        until
     }
 
     /// Sends; until when nothing more is to be sent, as the rate has it.

@@ -362,7 +362,7 @@ OF_PACKET(int, read_error, (struct xdp_md *ctx), (ctx))
 	m.is = MESSAGE(icmp->type, icmp->code);
 	m.rest = bpf_ntohl(icmp->rest);
 	mtu = mtu_of_message(p, icmp);
-	/* Nothing that the balancer sends is a fragment, so that none is quoted by who has seen it. */
+	/* The balancer sends no fragments, but routers may cut what it has let them: a first part that is quoted is translated as if it were whole. */
 	if (e->inner.protocol != p->tuple.protocol || !(p->ipv6 ? message_v4(&m, mtu) : message_v6(&m, mtu)))
 		return DROP_NO_EQUAL;
 	e->message = m;

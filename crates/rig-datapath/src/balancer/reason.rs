@@ -8,7 +8,7 @@ reasons! {
     /// Why a packet was dropped.
     Drop {
         Fragment = 1, "fragment", "a fragment for one of the balancer's addresses that follows no known one",
-            "of UDP it came before its first fragment, which alone has ports, or 2 s later; others are not forwarded: lower the sender's MTU";
+            "of UDP it came before its first fragment, which alone has ports, or 2 s later; others, and those between IPv6 and IPv4, are not forwarded: lower the sender's MTU";
         IpOptions = 2, "ip_options", "IP options or extension headers on a packet for one of the balancer's addresses",
             "find out who sends them, or let them pass to the kernel";
         Ttl = 3, "ttl", "the packet's time to live has run out",
