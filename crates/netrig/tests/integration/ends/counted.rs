@@ -5,7 +5,6 @@ use std::net::TcpListener;
 
 use rig_datapath::cputime::CpuTime;
 use rig_skip::{Lack, skip};
-use serde_json::Value;
 
 use super::lab::{Server, fails_with, figure, moved, report, report_over, until};
 
