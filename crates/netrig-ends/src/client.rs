@@ -255,7 +255,7 @@ impl Link {
                 }
                 Action::Count => {
                     let place = self.watched.as_ref().and_then(|counted| counted.account);
-                    self.session.counted(self.meter.read(place)?);
+                    self.session.counted(self.meter.read(place)?, monotonic_ns());
                 }
                 Action::Show(end, sample) => watch.interim(end, &sample),
                 Action::Ready(machine) => {

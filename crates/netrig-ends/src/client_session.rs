@@ -296,7 +296,7 @@ impl ClientSession {
             }
             (Reply::Done(done), State::Running(running)) if running.done.is_none() => {
                 running.done = Some(done);
-                self.finish_when_complete();
+                self.finish_when_complete(now_ns);
             }
             (reply, _) => {
                 let name = match reply {
@@ -440,7 +440,7 @@ impl ClientSession {
             (_, State::Over | State::Failing(FailureReasons { here: Some(_), .. })) => {}
             (Ok(()), State::Running(running)) if running.record.is_some() => {
                 running.ended = true;
-                self.finish_when_complete();
+                self.finish_when_complete(now_ns);
             }
             (Ok(()), _) => self.failed_here("the worker ended without a record", now_ns),
             (Err(how), _) => self.failed_here(&how, now_ns),
@@ -453,7 +453,7 @@ impl ClientSession {
     }
 
     /// The counters that [`Action::Count`] asked for.
-    pub fn counted(&mut self, reading: Reading) {
+    pub fn counted(&mut self, reading: Reading, now_ns: u64) {
         if let State::Running(running) = &mut self.state {
             if running.begin.is_none() {
                 running.begin = Some(reading);
@@ -461,7 +461,7 @@ impl ClientSession {
                 running.end.get_or_insert(reading);
             }
         }
-        self.finish_when_complete();
+        self.finish_when_complete(now_ns);
     }
 
     /// The server closed the connection.
@@ -515,7 +515,7 @@ impl ClientSession {
         }
     }
 
-    fn finish_when_complete(&mut self) {
+    fn finish_when_complete(&mut self, now_ns: u64) {
         let complete = |running: &RunningTrial| {
             running.ended && running.end.is_some() && running.record.is_some() && running.done.is_some()
         };
@@ -559,8 +559,7 @@ impl ClientSession {
         let ends = TestRecords { client: *client, client_machine, server, server_machine, clocks, end_clocks: None };
         match (self.clocks_before.take(), farewell) {
             (Some(before), None) => {
-                let deadline_ns = after(self.deadline_ns, ANSWER_TIMEOUT);
-                self.compare_clocks(Some((ends, before)), deadline_ns);
+                self.compare_clocks(Some((ends, before)), after(now_ns, ANSWER_TIMEOUT));
             }
             (before, farewell) => {
                 self.done(ends, before.is_some());
@@ -583,9 +582,18 @@ impl ClientSession {
     }
 
     fn failing(&mut self, failing: FailureReasons, now_ns: u64) {
-        self.state = State::Failing(failing);
+        self.stop_for(State::Failing(failing));
         self.deadline_ns = after(now_ns, AFTERMATH);
-        self.actions.clear();
+    }
+
+    /// Gives up all but a test that is done.
+    fn stop_for(&mut self, state: State) {
+        if let State::Comparing(comparison) = std::mem::replace(&mut self.state, state)
+            && let Some((ends, _)) = comparison.ends
+        {
+            self.done(ends, true);
+        }
+        self.actions.retain(|action| matches!(action, Action::Done(_)));
     }
 
     /// Tells what both ends said.
@@ -598,17 +606,10 @@ impl ClientSession {
     }
 
     fn fail(&mut self, why: String) {
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Over => return,
-            State::Comparing(comparison) => {
-                if let Some((ends, _)) = comparison.ends {
-                    self.done(ends, true);
-                }
-            }
-            _ => {}
+        if matches!(self.state, State::Over) {
+            return;
         }
-        // What was done before stays done.
-        self.actions.retain(|action| matches!(action, Action::Done(_)));
+        self.stop_for(State::Over);
         self.actions.push_back(Action::Fail(why));
     }
 }

@@ -278,7 +278,7 @@ pub fn client(script: &[u8]) -> u32 {
                     assert_eq!(to.ip(), server.ip());
                     client.exchanged(None, now_ns);
                 }
-                client_session::Action::Count => client.counted(reading(now_ns)),
+                client_session::Action::Count => client.counted(reading(now_ns), now_ns),
                 client_session::Action::Show(..) => {}
                 client_session::Action::Ready(_) => client.begin(now_ns),
                 client_session::Action::Done(ends) => {

@@ -166,7 +166,7 @@ fn blocks(outcome: &TestResult<'_>) -> Vec<Block> {
     }
     blocks.extend(skew(outcome.trials).map(Block::info));
     if matches!(outcome.test.client, Load::UdpStream(_)) {
-        blocks.extend(delays(outcome.trials).map(Block::info));
+        blocks.extend(delays(outcome.trials).into_iter().map(Block::info));
     }
     blocks
 }
@@ -270,19 +270,18 @@ fn skew(trials: &[TrialRecord]) -> Option<String> {
     ))
 }
 
-/// How well one-way delays are known, or why there are none.
-fn delays(trials: &[TrialRecord]) -> Option<String> {
-    if let Some(known) = build::clocks::of_delays(trials) {
-        return Some(format!("{}.", build::capitalised(&known)));
-    }
-    let uncompared = trials.iter().filter(|trial| trial.end_clocks.is_none()).count();
-    let of = if uncompared == trials.len() { String::new() } else { format!(" of {uncompared} trials") };
-    (uncompared > 0).then(|| {
+/// How well one-way delays are known, and of which trials there are none.
+fn delays(trials: &[TrialRecord]) -> Vec<String> {
+    let known = build::clocks::of_delays(trials).map(|known| format!("{}.", build::capitalised(&known)));
+    let (uncompared, all) = (trials.iter().filter(|trial| trial.end_clocks.is_none()).count(), trials.len());
+    let of = if uncompared == all { String::new() } else { format!(" of {uncompared} of {all} trials") };
+    let unknown = (uncompared > 0).then(|| {
         format!(
-            "One-way delay is not given{of}: the clocks were not compared before and after the load (the server is of an \
-             older version, or ended)."
+            "One-way delay is not given{of}: the clocks were not compared before and after the load (the server is of a version \
+             that does not compare them, had no room or no port for that, or ended)."
         )
-    })
+    });
+    known.into_iter().chain(unknown).collect()
 }
 
 fn details(outcome: &TestResult<'_>) -> Vec<Block> {
@@ -399,4 +398,79 @@ fn figures_of(trials: &[TrialRecord]) -> Vec<serde_json::Value> {
         (!values.is_empty()).then_some(figure)
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rig_facts::record::{ClockOffset, Clocks, EndClocks, OffsetReading};
+    use rig_load::record::{DatagramRecord, End};
+    use rig_stats::histogram::Histogram;
+    use rig_testbed::accounting::CpuReading;
+
+    use super::*;
+    use crate::fuzz;
+    use crate::machine::Reading;
+
+    fn worker(name: &str, direction: &str, end: End, datagrams: DatagramRecord) -> WorkerRecord {
+        let text = format!(
+            r#"{{"name":"{name}","direction":"{direction}","engine":"blocking","send_mode":"copy","receive_mode":"copy",
+            "window_begin_ns":0,"window_end_ns":1000000000,"process_cpu":{{"user_ns":0,"system_ns":0}},"threads":[],
+            "connections":[],"samples":[],"zerocopy_copied":0,"notes":[]}}"#
+        );
+        let worker = serde_json::from_str(&text).unwrap();
+        WorkerRecord { end: Some(end), datagrams: Some(datagrams), ..worker }
+    }
+
+    /// A trial with 1000 datagrams that took 100 µs each, by clocks that are known to this, if they were compared.
+    fn delayed(bound_ns: Option<u64>) -> TrialRecord {
+        let mut delay = Histogram::new();
+        (0..1000).for_each(|_| delay.record(100_000));
+        let reading =
+            |at_ns| Reading { machine: CpuReading { at_ns, ..CpuReading::default() }.into(), ..Reading::default() };
+        let machine = reading(0).until(&reading(1_000_000_000));
+        let compared = |bound_ns| {
+            let found = OffsetReading { at_ns: 0, path: None, asked: ClockOffset { ns: 7, bound_ns } };
+            EndClocks::between(NAME, server_session::NAME, &found, &found)
+        };
+        let sent = DatagramRecord { sent: 1000, ..DatagramRecord::default() };
+        let delay = bound_ns.map(|_| delay);
+        let received = DatagramRecord { received: 1000, delay, ..DatagramRecord::default() };
+        let ends = TestRecords {
+            client: worker(NAME, "send", End::Connect, sent),
+            client_machine: machine.clone(),
+            server: worker(server_session::NAME, "receive", End::Listen, received),
+            server_machine: machine,
+            clocks: Clocks { offset_ns: 7, bound_ns: 9, round_trips: 1, shortest_ns: 18, longest_ns: 18 },
+            end_clocks: bound_ns.map(compared),
+        };
+        trial(&ends, &fuzz::datagrams().client, 1, 0)
+    }
+
+    #[test]
+    fn delays_above_the_bound_of_the_clocks_are_figures_and_others_are_not() {
+        let given = |bounds: &[Option<u64>]| {
+            let trials: Vec<_> = bounds.iter().map(|bound| delayed(*bound)).collect();
+            let figures = figures_of(&trials).into_iter().filter(|figure| figure["metric"] == "delay_p50");
+            let given = figures.map(|figure| {
+                let median = figure["mean"].as_f64().unwrap();
+                assert!((99.0..101.0).contains(&median) && figure["unit"] == "us", "{figure}");
+                (figure["end"].as_str().unwrap().to_owned(), figure["values"].as_array().unwrap().len())
+            });
+            (given.collect::<Vec<_>>(), delays(&trials).join(" "))
+        };
+        let of_server = |trials| vec![("server".to_owned(), trials)];
+        let (figures, said) = given(&[Some(90_000), Some(1_000)]);
+        assert_eq!(figures, of_server(2));
+        assert!(said.starts_with("One-way delay: the clocks of client and server are known to ±90 µs"), "{said}");
+        let (figures, said) = given(&[Some(110_000)]);
+        assert_eq!(figures, []);
+        assert!(said.contains("the median is below that"), "{said}");
+        // Clocks that were not compared take nothing from the other trials.
+        let (figures, said) = given(&[Some(1_000), None, None]);
+        assert_eq!(figures, of_server(1));
+        assert!(said.contains("±1.0 µs") && said.contains("not given of 2 of 3 trials: the clocks were not"), "{said}");
+        let (figures, said) = given(&[None]);
+        assert_eq!(figures, []);
+        assert!(said.starts_with("One-way delay is not given: the clocks were not compared"), "{said}");
+    }
 }

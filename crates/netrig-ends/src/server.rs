@@ -346,7 +346,7 @@ impl Server {
     fn has_room(&self, peer: SocketAddr) -> Result<(), String> {
         let same = same_client(peer.into());
         let running = || {
-            let tests = self.clients.values().filter(|client| client.is_testing()).map(|client| client.peer.into());
+            let tests = self.clients.values().filter(|client| client.takes_room()).map(|client| client.peer.into());
             tests.chain(self.ending.iter().map(|(address, _)| *address))
         };
         let of_address = running().filter(|address| same_client(*address) == same).count();

@@ -192,7 +192,7 @@ impl ServerSession {
         }
     }
 
-    /// True from the moment a test was asked for until its end.
+    /// True from the moment a test was asked for until its end, not while clocks are compared.
     pub fn is_testing(&self) -> bool {
         matches!(self.state, State::Opening(_) | State::Ready { .. } | State::Running(_))
     }
@@ -418,9 +418,10 @@ impl ServerSession {
         }
     }
 
-    /// Ends the session for the server's sake, unless a test runs: that one may finish.
+    /// Ends the session for the server's sake, unless a test runs: that one may finish. A test that clocks are only compared for has not
+    /// begun.
     pub fn shut_down(&mut self) {
-        if matches!(self.state, State::Greeting | State::Idle) {
+        if matches!(self.state, State::Greeting | State::Idle | State::Answering { .. }) {
             self.close(Reply::Goodbye { why: "the server is shutting down".into() });
         }
     }

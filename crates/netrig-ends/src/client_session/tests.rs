@@ -150,7 +150,7 @@ impl TwoMachines {
                     self.starts[0] = Some(start_ns);
                 }
                 Action::Order(order) => panic!("{order:?}"),
-                Action::Count => self.client.counted(Self::reading(self.now_ns)),
+                Action::Count => self.client.counted(Self::reading(self.now_ns), self.now_ns),
                 Action::Show(..) => {}
                 Action::Ready(_) => self.client.begin(self.now_ns),
                 Action::Done(ends) => self.done.push(*ends),
@@ -241,6 +241,32 @@ fn a_server_that_leaves_before_clocks_are_compared_again_leaves_no_delays() {
     assert_eq!(world.done[0].end_clocks, None);
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("closed the control connection"));
+}
+
+#[test]
+fn a_failure_while_clocks_are_compared_again_takes_no_result_along() {
+    let mut world = TwoMachines::new(fuzz::datagrams());
+    world.run(|world| {
+        world.starts == [None; 2] && world.plans[1].is_some() && matches!(world.client.state, State::Comparing(_))
+    });
+    world.client.replied(Reply::Failed { why: "out of memory".into() }, world.now_ns);
+    world.run(|_| false);
+    assert!(world.failed.unwrap().contains("the server's end failed: out of memory"));
+    assert_eq!((world.done.len(), &world.done[0].end_clocks), (1, &None));
+}
+
+#[test]
+fn a_server_that_is_silent_after_the_load_is_given_up_in_the_time_that_is_told() {
+    let mut world = TwoMachines::new(fuzz::datagrams());
+    world.run(|world| {
+        world.starts == [None; 2] && world.plans[1].is_some() && matches!(world.client.state, State::Comparing(_))
+    });
+    let deadline_ns = world.client.deadline_ns().unwrap();
+    assert!(deadline_ns <= world.now_ns + ANSWER_TIMEOUT.as_nanos() as u64);
+    world.client.time_is(deadline_ns);
+    let Some(Action::Done(_)) = world.client.next_action() else { panic!() };
+    let Some(Action::Fail(why)) = world.client.next_action() else { panic!() };
+    assert!(why.contains("did not answer within 10s"), "{why}");
 }
 
 #[test]

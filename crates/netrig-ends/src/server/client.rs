@@ -89,8 +89,8 @@ impl Client {
         Self { socket, peer, session, worker, answering, counted, out, given_up_ns, watched, closed: false }
     }
 
-    /// Whether it takes the room of a test.
-    pub(super) fn is_testing(&self) -> bool {
+    /// Whether it takes the room of a test: a test, or exchanges of times before or after one.
+    pub(super) fn takes_room(&self) -> bool {
         self.worker.is_some() || self.answering.is_some()
     }
 

@@ -312,10 +312,20 @@ fn a_worker_that_fails_is_the_clients_matter() {
 
 #[test]
 fn only_a_test_outlives_a_shut_down() {
-    for table in [Table::new, Table::greeted] {
+    let comparing = || {
+        let mut table = Table::greeted();
+        table.says(&Request::Clock(PathMarks::default()));
+        table.actions();
+        table.session.answering(9);
+        table.actions();
+        table
+    };
+    for table in [Table::new, Table::greeted, comparing] {
         let mut table = table();
         table.session.shut_down();
         table.closes_with(&["shutting down"]);
+        table.says(&Request::Open(ask().into()));
+        assert_eq!(table.actions(), []);
     }
     for table in [Table::ready, Table::running] {
         let mut table = table();

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 pub struct EndClocks {
     pub from: String,
     pub to: String,
-    /// The better known of the next two. By that of the begin, times of one end were made times of the other.
+    /// The better known of the next two, or, where they contradict each other, what was asked. By that of the begin, times of one end were made times of the other.
     pub at_begin: ClockOffset,
     pub at_end: ClockOffset,
     /// By exchanges over the load's own path, `None` where they were not answered.
     pub path_at_begin: Option<PathOffset>,
     pub path_at_end: Option<PathOffset>,
-    /// By questions of the runner to both hosts.
+    /// By questions beside the load: of the runner to both hosts, or of the client over the control connection.
     pub asked_at_begin: ClockOffset,
     pub asked_at_end: ClockOffset,
     /// How much faster `to`'s clock ran, parts in a billion, and how wrong that can be: what changed from begin to end.
@@ -36,9 +36,13 @@ pub struct OffsetReading {
 }
 
 impl OffsetReading {
+    /// The better known, if both can be true. Exchanges are datagrams that no key protects: where these contradict the questions, the
+    /// questions hold.
     pub fn best(&self) -> ClockOffset {
+        let asked = self.asked;
+        let agrees = |path: &ClockOffset| path.ns.abs_diff(asked.ns) <= path.bound_ns.saturating_add(asked.bound_ns);
         let path = self.path.map(|path| ClockOffset { ns: path.ns, bound_ns: path.bound_ns });
-        path.filter(|path| path.bound_ns <= self.asked.bound_ns).unwrap_or(self.asked)
+        path.filter(|path| path.bound_ns <= asked.bound_ns && agrees(path)).unwrap_or(asked)
     }
 }
 
@@ -96,6 +100,17 @@ mod tests {
         assert_eq!((clocks.drift_ppb, clocks.drift_bound_ppb, clocks.bound_ns), (50.0, 7.0, 560));
         let clocks = EndClocks::between("a", "b", &reading(0, Some(path(1, 50)), 2, 40), &end);
         assert_eq!(clocks.at_begin, ClockOffset { ns: 2, bound_ns: 40 });
+    }
+
+    #[test]
+    fn a_path_that_contradicts_the_questions_is_not_believed() {
+        let best = |path_ns, bound_ns| reading(0, Some(path(path_ns, bound_ns)), 0, 100_000).best();
+        assert_eq!(best(7_000_000_000, 1_000), ClockOffset { ns: 0, bound_ns: 100_000 });
+        assert_eq!(best(-101_001, 1_000).ns, 0);
+        assert_eq!(best(-101_000, 1_000), ClockOffset { ns: -101_000, bound_ns: 1_000 });
+        let begin = reading(0, Some(path(7_000_000_000, 1_000)), 0, 100_000);
+        let clocks = EndClocks::between("a", "b", &begin, &OffsetReading { at_ns: 1_000_000_000, ..begin });
+        assert_eq!((clocks.at_begin.ns, clocks.bound_ns, clocks.is_by_path()), (0, 100_000, false));
     }
 
     proptest! {

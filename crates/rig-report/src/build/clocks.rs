@@ -17,7 +17,7 @@ pub fn of_delays(trials: &[TrialRecord]) -> Option<String> {
     let way = if trials.iter().all(|(clocks, _)| clocks.is_by_path()) {
         "exchanges over the load's own path"
     } else {
-        "questions over the control connection"
+        "questions and answers beside the load"
     };
     let known = format!("the clocks of {from} and {to} are known to ±{} by {way}", microseconds(*bound_ns));
     let hidden = trials.iter().filter(|(_, is_hidden)| *is_hidden).count();
@@ -65,10 +65,10 @@ mod tests {
         };
         assert_eq!(said(&[None]), (None, 1000));
         let known = "the clocks of a and b are known to ";
-        let given = format!("one-way delay: {known}±99 µs by questions over the control connection");
+        let given = format!("one-way delay: {known}±99 µs by questions and answers beside the load");
         assert_eq!(said(&[Some(400), Some(98_900)]), (Some(given), 2000));
         let all = format!(
-            "one-way delay is not given: {known}±120 µs by questions over the control connection, and the median is below \
+            "one-way delay is not given: {known}±120 µs by questions and answers beside the load, and the median is below \
              that"
         );
         assert_eq!(said(&[Some(120_000)]), (Some(all), 0));

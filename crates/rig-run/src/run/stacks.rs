@@ -16,13 +16,31 @@ pub(super) fn host_of<'a>(host: &'a dyn Host, node: &str) -> &'a dyn Host {
 /// Makes ready to sample stacks of these CPUs, or, where nodes are on several machines, of all that netrig may use there.
 ///
 /// # Errors
-/// When a host cannot sample stacks, or its machine does not let them be sampled.
+/// When a host cannot sample stacks, its machine does not let them be sampled, or two machines sample by different clocks.
 pub fn prepare_stacks(host: &dyn Host, cpus: &CpuSet) -> Result<()> {
     let members = host.members();
     if members.is_empty() {
         return host.prepare_stacks(cpus);
     }
-    members.into_iter().try_for_each(|(_, member)| member.prepare_stacks(&member.facts()?.cpus))
+    let sampled = members.into_iter().map(|(node, member)| {
+        let cpus = member.facts()?.cpus;
+        member.prepare_stacks(&cpus)?;
+        // What it samples by is known once it does.
+        let sampling = member.start_stacks(&cpus, HERTZ)?;
+        member.stop_stacks(sampling)?;
+        Ok((node.to_owned(), member.folded_stacks(sampling)?))
+    });
+    of_one_clock(sampled.collect::<Result<_>>().map(MachineStacks::Each)?).map(drop)
+}
+
+fn of_one_clock(stacks: MachineStacks) -> Result<MachineStacks> {
+    if let Some([one, other]) = stacks.of_two_clocks() {
+        bail!(
+            "the machines of {one} and {other} sample by different clocks (`netrig doctor` on each says which): their samples \
+             cannot be set side by side"
+        );
+    }
+    Ok(stacks)
 }
 
 /// What is being sampled, or was: of all nodes' CPUs, or of each node's, by its name.
@@ -42,7 +60,18 @@ impl Sampling {
             let sampling = host_of(host, &node.name).start_stacks(testbed.cpus(number), HERTZ)?;
             Ok((Some(node.name.clone()), sampling))
         };
-        nodes.map(start).collect::<Result<_>>().map(Self)
+        let mut begun = Self(Vec::new());
+        for sampling in nodes.map(start) {
+            match sampling {
+                Ok(sampling) => begun.0.push(sampling),
+                Err(error) => {
+                    // The first failure is the one to tell.
+                    let _also = begun.stop(host);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(begun)
     }
 
     fn each<'a>(
@@ -55,8 +84,10 @@ impl Sampling {
         })
     }
 
+    /// Ends all of it, also where one does not end well.
     pub(super) fn stop(&self, host: &dyn Host) -> Result<()> {
-        self.each(host).try_for_each(|(_, host, sampling)| host.stop_stacks(sampling))
+        let ended: Vec<Result<()>> = self.each(host).map(|(_, host, sampling)| host.stop_stacks(sampling)).collect();
+        ended.into_iter().collect()
     }
 
     /// What was sampled, with names.
@@ -67,13 +98,7 @@ impl Sampling {
             return Ok(MachineStacks::One(of_all));
         }
         let by_node = folded.into_iter().filter_map(|(node, stacks)| Some((node?, stacks)));
-        let stacks = MachineStacks::Each(by_node.collect());
-        if let Some([one, other]) = stacks.of_two_clocks() {
-            bail!(
-                "the machines of {one} and {other} sample by different clocks (`netrig doctor` on each says which): their samples \
-                 cannot be set side by side"
-            );
-        }
-        Ok(stacks)
+        // Of other CPUs, perhaps, than those that were asked before.
+        of_one_clock(MachineStacks::Each(by_node.collect()))
     }
 }

