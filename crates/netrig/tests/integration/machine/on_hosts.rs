@@ -510,7 +510,7 @@ fn top_shows_machines_one_below_the_other() {
         let output = top(&["--on", "gone", "--on", "m2", "--json"]).output().unwrap();
         let [lines, errors] = told(&output);
         assert_eq!((output.status.code(), lines.lines().count()), (Some(4), 1), "{lines}{errors}");
-        assert!(errors.contains("gone: reach host gone"), "{errors}");
+        assert!(errors.contains("gone: host gone is not reached"), "{errors}");
 
         for (arguments, part) in [
             (&["--on", "m1", "--on", "m1"][..], "m1 is named twice"),
