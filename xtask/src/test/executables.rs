@@ -311,9 +311,10 @@ fn pieces_of(executable: Arc<Executable>) -> Result<Vec<TestRun>> {
 /// # Errors
 /// When its package has no folder.
 pub fn command(executable: &Executable) -> Result<Command> {
-    // Tests send SIGHUP, which a process that nohup(1) started ignores, and all that it starts.
+    // Tests send signals to what they start, which ignores them where this program does: SIGHUP below nohup(1), SIGINT and SIGQUIT where a shell
+    // without job control has started it with `&`.
     let mut command = Command::new("env");
-    command.arg("--default-signal=HUP").arg(&executable.path);
+    command.arg("--default-signal=HUP,INT,QUIT").arg(&executable.path);
     let package = &executable.package;
     let folder = package.manifest_path.parent().context("a manifest without a folder")?;
     command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
