@@ -238,3 +238,14 @@ fn lines_begin_with_the_time_that_was_asked_for() {
     assert_eq!(timestamp("%X|", &now).unwrap(), "12:05:09|");
     assert!(timestamp("%", &now).is_err());
 }
+
+#[test]
+fn what_a_peer_says_of_retransmits_over_sctp_is_not_shown() {
+    let test = TestSettings { protocol: Protocol::Sctp, flow: Flow::Reverse, length: 1448, ..TestSettings::default() };
+    let streams = [StreamFigures::new(0, false, 0)];
+    let said = StreamResult { id: streams[0].id, retransmits: Some(u64::MAX), ..StreamResult::default() };
+    let peer = Results { streams: vec![said], ..Results::default() };
+    assert_eq!(Summary::of(&test, &streams, Some(&peer), [0.0; 3], None).streams[0].retransmits, 0);
+    let tcp = TestSettings { protocol: Protocol::Tcp, ..test };
+    assert_eq!(Summary::of(&tcp, &streams, Some(&peer), [0.0; 3], None).streams[0].retransmits, u64::MAX);
+}
