@@ -146,10 +146,7 @@ impl Proxy {
             bail!("HAProxy carries TCP only: choose another path for UDP");
         }
         // It listens, so the addresses have to be on an interface here.
-        let mut netlink = node::netlink()?;
-        for address in services.hosts().into_iter().chain(services.local.iter().copied()) {
-            netlink.add_address("lo", address, if address.is_ipv4() { 32 } else { 128 })?;
-        }
+        node::own(services.hosts().into_iter().chain(services.local.iter().copied()))?;
         node::set_sysctls(&[
             ("net.ipv4.ip_local_port_range", "1025 65535"),
             ("net.core.somaxconn", "65535"),

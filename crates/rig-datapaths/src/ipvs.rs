@@ -73,10 +73,7 @@ impl Table {
     fn fill(site: &Site) -> Result<Self> {
         let services = site.services()?;
         // It takes what is for this node itself, so the addresses have to be on an interface here.
-        let mut netlink = node::netlink()?;
-        for address in services.hosts() {
-            netlink.add_address("lo", address, if address.is_ipv4() { 32 } else { 128 })?;
-        }
+        node::own(services.hosts())?;
         node::output("ipvsadm", &["-R"], &rules(services)?)?;
         let timeouts = [ESTABLISHED, CLOSING, DATAGRAMS].map(|seconds| seconds.to_string());
         node::output("ipvsadm", &["--set", &timeouts[0], &timeouts[1], &timeouts[2]], "")?;

@@ -1,6 +1,7 @@
 //! What an agent does on its node, in whose network namespace its process is.
 
 use std::io::Write;
+use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -62,6 +63,18 @@ pub(crate) fn sysctl(name: &str) -> Result<String> {
 /// When the kernel does not answer.
 pub(crate) fn netlink() -> Result<Netlink> {
     Ok(Netlink::open(&NetNs::of_current_thread()?)?)
+}
+
+/// Has the node take packets to these addresses for its own.
+///
+/// # Errors
+/// When the kernel refuses one.
+pub(crate) fn own(addresses: impl IntoIterator<Item = IpAddr>) -> Result<()> {
+    let mut netlink = netlink()?;
+    for address in addresses {
+        netlink.add_address("lo", address, if address.is_ipv4() { 32 } else { 128 })?;
+    }
+    Ok(())
 }
 
 /// An interface that leads out of the node, for networks that are over one: its other end is in this namespace, which nothing else is in.
