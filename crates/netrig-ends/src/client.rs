@@ -47,9 +47,10 @@ pub struct Target {
 
 impl Target {
     /// Its addresses, of the family of `source` where there is one.
-    fn addresses(&self, source: Option<ZonedAddress>) -> Result<Vec<SocketAddr>> {
+    fn addresses(&self, source: Option<ZonedAddress>, cancel: &Cancel) -> Result<Vec<SocketAddr>> {
         let Self { host, port, family, .. } = self;
-        let all = match resolve(host) {
+        let name = host.clone();
+        let all = match cancel.unless_cancelled(move || resolve(&name))?.ok_or(StoppedByUser)? {
             Ok(all) => all,
             Err(error @ AddressError::Unknown { .. }) => {
                 let with_port = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok());
@@ -139,7 +140,7 @@ pub fn run(
 /// connection is bound as those of the load are.
 fn connect(target: &Target, source: &SourceBinding, cancel: &Cancel) -> Result<TcpStream> {
     let mut failures = Vec::new();
-    for address in target.addresses(source.address)? {
+    for address in target.addresses(source.address, cancel)? {
         let name = NamedAddress::from(address);
         match attempt(address, source, cancel) {
             Ok(Some(socket)) => return Ok(socket),

@@ -13,9 +13,12 @@ mod process;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::resume_unwind;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use rig_sys::piped::PipedProcess;
@@ -34,6 +37,9 @@ const LEAD: Duration = Duration::from_millis(5);
 /// How long the workers may take, by default, to be started and connected. What cannot connect says so itself, after ten seconds: this is for
 /// machines on which a program takes long to begin.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Between two looks whether the user wants to stop.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Starts a worker process: one whose main function ends in [`crate::worker::run`]. Called on the thread that calls
 /// [`Driver::start`].
@@ -138,6 +144,34 @@ impl Cancel {
 
     pub fn is_cancelled(&self) -> bool {
         self.0.0.load(Ordering::Acquire)
+    }
+
+    /// What `work` returns, or nothing if cancelled before that: for calls that nothing else cuts short, a look-up of a name among them.
+    /// `work` goes on to its end, on a thread of its own, in either case.
+    ///
+    /// # Errors
+    /// When there is no room for a thread.
+    pub fn unless_cancelled<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<Option<T>> {
+        let (done, result) = mpsc::sync_channel(1);
+        let send = move || {
+            // Nobody hears of it after the user has stopped.
+            let _ = done.send(work());
+        };
+        let thread = thread::Builder::new().name("unless-cancelled".into()).spawn(send)?;
+        loop {
+            match result.recv_timeout(LOOK) {
+                Ok(result) => return Ok(Some(result)),
+                Err(RecvTimeoutError::Timeout) if self.is_cancelled() => return Ok(None),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => match thread.join() {
+                    Err(panic) => resume_unwind(panic),
+                    Ok(()) => unreachable!("the thread sends before it ends"),
+                },
+            }
+        }
     }
 
     fn event_fd(&self) -> &EventFd {

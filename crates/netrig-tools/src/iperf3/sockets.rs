@@ -98,7 +98,9 @@ fn connect(socket: &Socket, to: SocketAddr, limit_ns: Option<u64>, cancel: &Canc
 /// What the last one said.
 pub fn dial(host: &str, network: &NetworkSettings, cancel: &Cancel) -> Result<(Socket, SocketAddr), TestError> {
     let mut trouble = TestError::from(Code::CONNECT);
-    for address in addresses(host, network.family, Code::CONNECT)? {
+    let (name, family) = (host.to_owned(), network.family);
+    let found = cancel.unless_cancelled(move || addresses(&name, family, Code::CONNECT)).or_code(Code::CONNECT)?;
+    for address in found.unwrap_or(Err(Code::CONNECT.into()))? {
         let to = address.at(network.port);
         let connect = || -> Result<Socket, TestError> {
             let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).or_code(Code::CONNECT)?;

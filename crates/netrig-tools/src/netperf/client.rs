@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::Failure;
+use rig_cli::exit::{Exit, Failure, StoppedByUser};
 use rig_cli::streams;
 use rig_load::driver::Cancel;
 use rig_stats::histogram::Histogram;
@@ -147,9 +147,16 @@ impl<'a> Test<'a> {
             return Self::new(options, cancel, selection, None);
         }
         let host = control_host(options);
-        let to = addresses(host, options.control.remote.family).map_err(|error| failed(anyhow!(error)))?;
         let (port, from_port) = (port_number(&options.port.remote)?, port_number(&options.port.local)?);
-        let opened = Control::open(&to, port, &options.control.local, from_port);
+        let (name, family, from) = (host.to_owned(), options.control.remote.family, options.control.local.clone());
+        let open = move || {
+            let to = addresses(&name, family).map_err(|error| failed(anyhow!(error)))?;
+            Ok::<_, Failure>(Control::open(&to, port, &from, from_port))
+        };
+        let opened = cancel
+            .unless_cancelled(open)
+            .map_err(failed)?
+            .ok_or_else(|| Failure::new(Exit::Stopped, StoppedByUser))??;
         let advice =
             || format!("establish control: are you sure there is a netserver listening on {host} at port {port}?");
         let mut control = opened.with_context(advice).map_err(failed)?;

@@ -31,7 +31,7 @@ use rig_sys::socket::{ZonedAddress, resolve};
 use self::console::Console;
 pub use self::dialect::Dialect;
 pub use self::help::text as help;
-use rig_cli::exit::{Exit, ExitContext, Failure};
+use rig_cli::exit::{Exit, ExitContext, Failure, StoppedByUser};
 use rig_cli::streams;
 use rig_testbed::accounting::CpuAccounting;
 
@@ -125,8 +125,10 @@ fn run(plan: &TestPlan) -> Result<Exit, Failure> {
 }
 
 /// The addresses that the job's mappings name, one for each.
-fn hosts(plan: &TestPlan) -> Result<Vec<ZonedAddress>, Failure> {
-    plan.mappings.iter().map(|mapping| address_of(&mapping.host, plan.ipv6)).collect()
+fn hosts(plan: &TestPlan, cancel: &Cancel) -> Result<Vec<ZonedAddress>, Failure> {
+    let (names, ipv6): (Vec<String>, bool) = (plan.mappings.iter().map(|one| one.host.clone()).collect(), plan.ipv6);
+    let found = cancel.unless_cancelled(move || names.iter().map(|host| address_of(host, ipv6)).collect());
+    found.or_exit(Exit::Failed)?.unwrap_or_else(|| Err(StoppedByUser).or_exit(Exit::Stopped))
 }
 
 fn address_of(host: &str, ipv6: bool) -> Result<ZonedAddress, Failure> {

@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Runs the receiver to its end.
 pub fn run(plan: &TestPlan, cancel: &Cancel, console: &Console) -> Result<Exit, Failure> {
-    let hosts = hosts(plan)?;
+    let hosts = hosts(plan, cancel)?;
     let ports = data_ports(plan, &hosts).into_iter().map(|(at, cpu)| Port { at, cpu }).collect();
     let receiving = ReceiverSettings {
         protocol: plan.protocol,

@@ -37,7 +37,7 @@ const EARLY: Duration = Duration::from_secs(1);
 
 /// Runs the sender to its end.
 pub fn run(plan: &TestPlan, cancel: &Cancel, console: &Console) -> Result<Exit, Failure> {
-    let hosts = hosts(plan)?;
+    let hosts = hosts(plan, cancel)?;
     if !plan.sync {
         console.info("Starting sender activity (no sync) ...");
     }

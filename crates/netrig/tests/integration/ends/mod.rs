@@ -8,6 +8,7 @@ mod hostile;
 mod kept;
 mod keys;
 mod lab;
+mod names;
 mod sockets;
 mod words;
 mod zones;
