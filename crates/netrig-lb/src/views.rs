@@ -10,7 +10,7 @@ use rig_cli::{packet, streams};
 use super::client::{self, status};
 use super::instance::Name;
 use super::message::{Protocol, ReasonCount, Reply, Request, ServiceKey, SourceFilter, TraceRequest};
-use super::settings::ServiceText;
+use super::settings::{ListenText, ServiceText};
 use super::{drops, metrics, overview, ready, sources_text, trace_text};
 
 #[derive(Debug, Subcommand)]
@@ -162,7 +162,7 @@ pub(super) fn service_of(words: &[String]) -> Result<Option<ServiceKey>, Failure
         ["udp", address] => (Protocol::Udp, address),
         _ => return Err(wrong()),
     };
-    let address = address.parse().map_err(|_| wrong())?;
+    let ListenText(address) = address.parse().map_err(|_| wrong())?;
     Ok(Some(ServiceKey { protocol, address }))
 }
 

@@ -87,8 +87,16 @@ pub enum ConfigError {
     DuplicateService { service: SocketAddr },
     #[error("service {service}: backend {backend} is listed twice")]
     DuplicateBackend { service: SocketAddr, backend: SocketAddr },
-    #[error("service {service}: port 0 is not a port")]
-    ServicePort { service: SocketAddr },
+    #[error(
+        "service {service} of any port with full-nat: a connection's record has room for one port, which is the local one; use nat, route or tunnel"
+    )]
+    AnyPortFullNat { service: IpAddr },
+    #[error(
+        "service {service} of any port: backend {backend} has a port, and packets go to the port that the client asked for"
+    )]
+    AnyPortBackend { service: SocketAddr, backend: SocketAddr },
+    #[error("service {service}: port 0 of backend {backend} is not a port")]
+    NoBackendPort { service: SocketAddr, backend: SocketAddr },
     #[error("service {service}: a service cannot have {address}")]
     ServiceAddress { service: SocketAddr, address: IpAddr },
     #[error(

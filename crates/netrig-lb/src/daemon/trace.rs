@@ -15,7 +15,7 @@ use super::counts::Snapshot;
 use super::engine::Engine;
 use super::status;
 use crate::message::{PacketOut, Trace, TraceRequest as Asked};
-use crate::settings::{Rules, Service, ServiceText, scheduler_name};
+use crate::settings::{ListenText, Rules, Service, ServiceText, scheduler_name};
 
 impl Engine {
     /// Runs the program on the packet, as if it came in by the device, or by the first that is there.
@@ -195,7 +195,7 @@ fn steps(traced: &Traced) -> Vec<String> {
         None => {}
     }
     if let Some(begun) = &traced.new_connection {
-        steps.push(format!("for service {}", begun.service));
+        steps.push(format!("for service {}", ListenText(begun.service)));
         if let Some(prefix) = traced.prefix {
             let does = if traced.drop == Some(Drop::Denied) { "refuses" } else { "allows" };
             steps.push(format!("{prefix}, the longest prefix of lists that the client is in, {does} it"));
@@ -292,6 +292,7 @@ mod tests {
             state: State::TimeWait,
             client,
             service,
+            any_port: false,
             local: None,
             backend,
             expires: Duration::from_millis(1234),

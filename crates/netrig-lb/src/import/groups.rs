@@ -12,10 +12,11 @@ const MOST: usize = 65_535;
 /// What a virtual server, or a group of them, listens on.
 pub(super) fn addresses(words: &[String], place: &SourceLine, imported: &mut Imported) -> Vec<SocketAddr> {
     let (Some(address), Some(port)) = (words.first(), words.get(1)) else {
-        imported.note(place, format_args!("'{}' has no port: name each port", words.join(" ")));
+        imported.note(place, format_args!("'{}' has no port", words.join(" ")));
         return Vec::new();
     };
-    let ports = ports(port).filter(|ports| !ports.contains(&0));
+    // 0 alone is any port.
+    let ports = ports(port).filter(|ports| ports[..] == [0] || !ports.contains(&0));
     match (range(address), ports) {
         (Some(range), Some(ports)) => {
             let pairs = range.iter().flat_map(|address| ports.iter().map(|port| SocketAddr::new(*address, *port)));

@@ -12,7 +12,7 @@ use super::checks::{self, CHECKS, CheckDefaults, number};
 use super::groups;
 use super::lines::{ONCE_FULL_NAT, ONCE_LIMIT, ONCE_SCHEDULER, known_scheduler, leave_out_incomplete};
 use super::tree::Block;
-use crate::health::check::{BackendCheck, Beginning, Check, OnFailure};
+use crate::health::check::{BackendCheck, Beginning, Check, OnFailure, Probe};
 use crate::ipvs::Forwarding;
 use crate::ipvsadm::MAX_TIMEOUT;
 use crate::message::{ForwardingMethod, Protocol, ServiceKey, ServicePersistence, Tunnel};
@@ -147,10 +147,20 @@ fn virtual_server(block: &Block, groups: &Groups<'_>, forwarding: &Forwarding, i
         }
         let direct = matches!(service.forward, Some(ForwardingMethod::Route | ForwardingMethod::Tunnel));
         let mut backends = service.backends.clone();
-        for backend in backends.iter_mut().filter(|_| direct) {
-            backend.address.set_port(address.port());
+        for backend in &mut backends {
+            // Of a group with any port and others.
+            if direct || address.port() == 0 || backend.address.port() == 0 {
+                backend.address.set_port(address.port());
+            }
         }
-        imported.rules.services.push(Service { key, backends, ..service.clone() });
+        let service = Service { key, backends, ..service.clone() };
+        match service.any_port_misfit() {
+            Some(misfit) => {
+                imported
+                    .note(&block.place, format_args!("{} is left out: {misfit}: {}", ServiceText(key), misfit.hint));
+            }
+            None => imported.rules.services.push(service),
+        }
     }
 }
 
@@ -190,7 +200,7 @@ fn listens(block: &Block, groups: &Groups<'_>, imported: &mut Imported) -> Vec<S
                 if line.name() == "fwmark" {
                     imported.note(&line.place, format_args!("{}: {mark}", line.words.join(" ")));
                 } else {
-                    all.extend(groups::addresses(&line.words, &line.place, imported));
+                    all.extend(groups::addresses(&with_port(&line.words, 0), &line.place, imported));
                 }
                 if all.len() > MOST {
                     imported
@@ -205,7 +215,8 @@ fn listens(block: &Block, groups: &Groups<'_>, imported: &mut Imported) -> Vec<S
             }
             all
         }
-        _ => groups::addresses(&block.words[1..], &block.place, imported),
+        // Of any port where none is said, as keepalived has it.
+        _ => groups::addresses(&with_port(&block.words[1..], 0), &block.place, imported),
     }
 }
 
@@ -318,7 +329,7 @@ fn service(
             "hysteresis" => reading.hysteresis = number(line, imported).unwrap_or(0),
             "sorry_server" => {
                 let sorry = groups::addresses(&with_port(&line.words[1..], key.address.port()), place, imported);
-                reading.sorry = sorry.first().copied();
+                reading.sorry = sorry.first().map(|at| own_port(*at, &reading.service).0);
             }
             "inhibit_on_failure" => reading.inhibits = true,
             "alpha" => reading.begin = Beginning::Down,
@@ -407,6 +418,16 @@ fn persistence(line: &Block, is_ipv6: bool, said: &mut ServicePersistence) -> Re
     Ok(())
 }
 
+/// A server of a service of any port has none, as in IPVS, which goes by what clients ask for; and the port that was said.
+fn own_port(mut at: SocketAddr, service: &Service) -> (SocketAddr, Option<u16>) {
+    if !service.is_of_any_port() {
+        return (at, None);
+    }
+    let said = Some(at.port()).filter(|port| *port != 0);
+    at.set_port(0);
+    (at, said)
+}
+
 fn with_port(words: &[String], port: u16) -> Vec<String> {
     match words {
         [address] => vec![address.clone(), port.to_string()],
@@ -418,6 +439,11 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
     let service = reading.service.key.address;
     let at = groups::addresses(&with_port(&block.words[1..], service.port()), &block.place, imported);
     let [address] = at[..] else { return };
+    let (address, asked_by_checks) = own_port(address, &reading.service);
+    if address.port() == 0 && service.port() != 0 {
+        imported.note(&block.place, format_args!("{address} has no port: it is left out"));
+        return;
+    }
     if address.is_ipv4() != service.is_ipv4() && !reading.service.may_translate_families() {
         imported.note(&block.place, format_args!("{address} is of another family than its service: it is left out"));
         return;
@@ -482,7 +508,14 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
             if *has != check {
                 checks::differs(&block.place, imported);
             }
-            at
+            match at {
+                _ if matches!(check.probe, Probe::Icmp | Probe::Command(_)) => at,
+                BackendCheck::AsService if asked_by_checks.is_some() => {
+                    BackendCheck::At { address: None, port: asked_by_checks }
+                }
+                BackendCheck::At { address, port: None } => BackendCheck::At { address, port: asked_by_checks },
+                at => at,
+            }
         }
     };
     reading.service.backends.push(backend);

@@ -51,14 +51,57 @@ fn a_line_that_has_no_equal_is_left_out_and_named() {
 -A -t nonsense
 ";
     let imported = lines::read(saved, &crate::ipvs::stand::forwarding(true), NameResolution::Numbers);
-    let [service] = &imported.rules.services[..] else { panic!("{:?}", imported.rules.services) };
+    let [service, any] = &imported.rules.services[..] else { panic!("{:?}", imported.rules.services) };
     let [backend] = &service.backends[..] else { panic!("{:?}", service.backends) };
     assert_eq!((backend.address.to_string().as_str(), backend.weight), ("10.0.0.1:80", 5));
-    for line in [3, 4, 5, 6, 7] {
+    // By full-nat, which -m is here, it cannot have its server.
+    assert!(any.is_of_any_port() && any.backends.is_empty());
+    for line in [3, 5, 6, 7] {
         let named = imported.notes.iter().find(|note| note.starts_with(&format!("line {line}: '")));
         assert!(named.is_some_and(|note| note.contains(" is left out: ")), "{line}: {:?}", imported.notes);
     }
     assert!(!imported.notes.iter().any(|note| note.starts_with("line 2:")), "{:?}", imported.notes);
+}
+
+#[test]
+fn port_0_becomes_any_port() {
+    let saved = "\
+-A -t 192.0.2.1:0 -s wlc -p 600
+-a -t 192.0.2.1:0 -r 10.0.0.1:0 -g -w 1
+-a -t 192.0.2.1:0 -r 10.0.0.2:0 -g -w 2
+-A -u 192.0.2.1:0 -s rr -p 600
+-a -u 192.0.2.1:0 -r 10.0.0.1:0 -m -w 1
+";
+    let imported = lines::read(saved, &nat(), NameResolution::Numbers);
+    assert_eq!(imported.notes, Vec::<String>::new());
+    let text = imported.text("saved").unwrap();
+    assert!(
+        text.contains("listen = [\"tcp 192.0.2.1:any\"]") && text.contains("listen = [\"udp 192.0.2.1:any\"]"),
+        "{text}"
+    );
+    let read = Settings::parse("lb.toml", &text, Completeness::Required).unwrap();
+    read.rules.config(1000).validate().unwrap();
+
+    let imported = conf(
+        "virtual_server_group g {\n 192.0.2.3 0\n 192.0.2.3 21\n}\nvirtual_server 192.0.2.2 {\n lb_kind NAT\n persistence_timeout 60\n \
+         real_server 10.0.0.1 80 {\n TCP_CHECK {\n}\n}\n real_server 10.0.0.2 {\n TCP_CHECK {\n connect_port 22\n}\n}\n sorry_server 10.0.0.9 80\n}\n\
+         virtual_server group g {\n lb_kind DR\n real_server 10.0.0.1 0 {\n PING_CHECK {\n}\n}\n}\n\
+         virtual_server 192.0.2.4 0 {\n lb_kind NAT\n real_server 10.0.0.1 0 {\n TCP_CHECK {\n}\n}\n}\n",
+    );
+    let (rules, notes) = (imported.rules.clone(), imported.notes.clone());
+    let text = imported.text("keepalived.conf").unwrap();
+    let backends = "{ address = \"10.0.0.1\", check = \":80\" },\n    { address = \"10.0.0.2\", check = \":22\" },\n    \
+                    { address = \"10.0.0.9\", sorry = true },";
+    assert!(text.contains("tcp 192.0.2.2:any") && text.contains(backends), "{text}");
+    let ports = |last: u8| -> Vec<(u16, u16)> {
+        let at = std::net::IpAddr::from([192, 0, 2, last]);
+        let services = rules.services.iter().filter(|service| service.key.address.ip() == at);
+        services.map(|service| (service.key.address.port(), service.backends[0].address.port())).collect()
+    };
+    assert_eq!((ports(3), ports(4)), (vec![(0, 0), (21, 21)], vec![]));
+    // Whose check says no port.
+    assert!(notes.iter().any(|note| note.contains("192.0.2.4 0") && note.contains("which port it asks")), "{notes:?}");
+    Settings::parse("lb.toml", &text, Completeness::Required).unwrap();
 }
 
 /// A service with one server that is checked so.

@@ -202,9 +202,6 @@ pub(super) fn service(request: Attributes<'_>) -> Result<ServiceKey, Errno> {
             ));
         }
     };
-    if port == 0 {
-        return Err(because(EINVAL, format!("service {address}: there are no services for all ports; name each port")));
-    }
     Ok(ServiceKey { protocol, address })
 }
 

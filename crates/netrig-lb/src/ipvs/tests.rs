@@ -61,6 +61,7 @@ impl Service {
 #[derive(Clone, Copy)]
 struct Dest {
     last: u8,
+    port: u16,
     method: u32,
     weight: u32,
     upper: u32,
@@ -71,13 +72,13 @@ struct Dest {
 }
 
 const DEST: Dest =
-    Dest { last: 7, method: 0, weight: 3, upper: 0, lower: 0, tunnel: 0, tunnel_port: 0, tunnel_flags: 0 };
+    Dest { last: 7, port: 80, method: 0, weight: 3, upper: 0, lower: 0, tunnel: 0, tunnel_port: 0, tunnel_flags: 0 };
 
 impl Dest {
     fn bytes(&self) -> Vec<u8> {
         let mut within = attribute(11, &2_u16.to_ne_bytes());
         within.extend(attribute(1, &of_v4([10, 0, 0, self.last])));
-        within.extend(attribute(2, &80_u16.to_be_bytes()));
+        within.extend(attribute(2, &self.port.to_be_bytes()));
         for (kind, value) in [(3, self.method), (4, self.weight), (5, self.upper), (6, self.lower)] {
             within.extend(attribute(kind, &value.to_ne_bytes()));
         }
@@ -140,16 +141,33 @@ fn each_request_ends_as_the_kernel_has_it() {
 }
 
 #[test]
+fn port_0_is_any_port() {
+    let answers = balancer(false);
+    // Persistent, as ipvsadm and keepalived have it.
+    let service = Service { port: 0, flags: 1, ..SERVICE }.bytes();
+    assert_eq!(errno(&answers, command::NEW_SERVICE, std::slice::from_ref(&service)), 0);
+    assert_eq!(errno(&answers, command::NEW_DEST, &[service.clone(), DEST.bytes()]), EINVAL);
+    let dest = Dest { port: 0, ..DEST };
+    assert_eq!(errno(&answers, command::NEW_DEST, &[service.clone(), dest.bytes()]), 0);
+    assert_eq!(errno(&answers, command::SET_DEST, &[service.clone(), Dest { weight: 9, ..dest }.bytes()]), 0);
+    assert_eq!(errno(&answers, command::DEL_DEST, &[service.clone(), dest.bytes()]), 0);
+    assert_eq!(errno(&answers, command::DEL_SERVICE, &[service]), 0);
+    // Of others it is no port of a destination.
+    let service = SERVICE.bytes();
+    assert_eq!(errno(&answers, command::NEW_SERVICE, std::slice::from_ref(&service)), 0);
+    assert_eq!(errno(&answers, command::NEW_DEST, &[service, dest.bytes()]), EINVAL);
+}
+
+#[test]
 fn what_the_balancer_does_not_have_is_refused() {
     let answers = balancer(false);
-    let refused: [(Service, i32); 8] = [
+    let refused: [(Service, i32); 7] = [
         (Service { scheduler: "dh", ..SERVICE }, ENOENT),
         // Of TCP, and by what counts connections.
         (Service { flags: 4, ..SERVICE }, EINVAL),
         (Service { flags: 4, protocol: 17, scheduler: "wlc", ..SERVICE }, EINVAL),
         (Service { scheduler: "sh", flags: 0x10, ..SERVICE }, EINVAL),
         (Service { mark: Some(5), ..SERVICE }, EINVAL),
-        (Service { port: 0, ..SERVICE }, EINVAL),
         (Service { protocol: 132, ..SERVICE }, EPROTONOSUPPORT),
         (Service { scheduler: "", ..SERVICE }, ENOENT),
     ];

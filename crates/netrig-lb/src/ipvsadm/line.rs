@@ -305,10 +305,10 @@ impl ParsedArguments {
             }
         };
         let (address, port) = self.host_and_port(said, text, protocol)?;
-        let port = port.filter(|port| *port != 0).ok_or_else(|| {
+        let port = port.ok_or_else(|| {
             UsageError::new(
                 format!("{said} {text} has no port"),
-                "write ADDRESS:PORT: there are no services for all ports",
+                "write ADDRESS:PORT, or ADDRESS:0 for each port that no other service has",
             )
         })?;
         Ok(Some(ServiceKey { protocol, address: SocketAddr::new(address, port) }))

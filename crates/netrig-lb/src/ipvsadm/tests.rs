@@ -208,6 +208,21 @@ fn listings_are_chosen() {
 }
 
 #[test]
+fn port_0_is_any_port() {
+    let any = tcp("1.1.1.1:0");
+    let options = ServiceOptions::default();
+    assert_eq!(edit("-A -t 1.1.1.1:0"), RuleChange::AddService { service: any, options });
+    for server in ["2.2.2.2", "2.2.2.2:0"] {
+        let RuleChange::AddBackend { service, backend, .. } = edit(&format!("-a -t 1.1.1.1:0 -r {server} -m")) else {
+            panic!("{server}");
+        };
+        assert_eq!((service, backend.to_string().as_str()), (any, "2.2.2.2:0"));
+    }
+    let RuleChange::DeleteBackend { service, .. } = edit("-d -u [2001:db8::1]:0 -r [2001:db8::2]") else { panic!() };
+    assert_eq!(service, udp("[2001:db8::1]:0"));
+}
+
+#[test]
 fn what_cannot_be_is_refused_with_the_next_step() {
     for (line, what, next) in [
         ("", "no command", "-L"),
@@ -218,7 +233,7 @@ fn what_cannot_be_is_refused_with_the_next_step() {
         ("-A -t 1.1.1.1:1 -t 1.1.1.1:2", "-t is given twice", "once"),
         ("-A -t 1.1.1.1:1 -u 1.1.1.1:1", "-t and -u", "line of its own"),
         ("-A -t 1.1.1.1", "has no port", "ADDRESS:PORT"),
-        ("-A -t 1.1.1.1:0", "has no port", "no services for all ports"),
+        ("-a -t 1.1.1.1:0 -r 2.2.2.2:81 -g", "-g keeps the port", "-b or -m"),
         ("-A -t 1.1.1.1:http!", "'http!' is neither a port", "ADDRESS:PORT"),
         ("-A -t 80", "'80' is neither an address", "ADDRESS:PORT"),
         ("-A -t [2001:db8::1]80", "neither a port", "brackets"),

@@ -7,6 +7,7 @@
 //! ```
 
 mod access;
+mod any_port;
 mod changes;
 mod check;
 mod client_address;
@@ -34,6 +35,7 @@ use rig_datapath::balancer::{QUEUE_PACKETS, Sizes};
 use rig_sys::cpu::CpuSet;
 
 pub use access::{Access, PrefixChange, PrefixFile, PrefixFileError, PrefixList, parse_prefix};
+pub use any_port::{AnyPortMisfit, ListenText};
 pub use changes::changes;
 pub use client_address::{CLIENT_ADDRESSES, client_address, client_address_name};
 pub use limits::{LIMITS, LimitError};

@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! address   192.0.2.1   192.0.2.1-192.0.2.8   2001:db8::1-2001:db8::8
-//! endpoint  192.0.2.1:80   192.0.2.1-192.0.2.8:80   192.0.2.1:8000-8003   [2001:db8::1-2001:db8::8]:80
+//! endpoint  192.0.2.1:80   192.0.2.1-192.0.2.8:80   192.0.2.1:8000-8003   [2001:db8::1-2001:db8::8]:80   192.0.2.1:any
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
+
+use super::any_port::ANY;
 
 /// As many as a range of addresses or of ports may have.
 const MOST: u128 = 65_536;
@@ -78,10 +80,14 @@ impl RangeTooLarge {
     }
 }
 
+/// Any port is 0, as with IPVS.
 fn ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    if [ANY, "0"].contains(&text.trim()) {
+        return Ok(0..=0);
+    }
     let one = |text: &str| match text.trim().parse::<u16>() {
         Ok(port) if port > 0 => Ok(port),
-        _ => Err(format!("'{text}' is not a port: 1 to 65535")),
+        _ => Err(format!("'{text}' is not a port: 1 to 65535, or {ANY}")),
     };
     let range = match text.split_once('-') {
         Some((first, last)) => one(first)?..=one(last)?,
@@ -137,15 +143,15 @@ pub(super) fn shorten(addresses: &[IpAddr]) -> Vec<String> {
     .collect()
 }
 
-/// The same endpoints in the same order, runs of consecutive addresses with one port as ranges.
-pub(super) fn shorten_endpoints(endpoints: &[SocketAddr]) -> Vec<String> {
+/// The same endpoints in the same order, runs of consecutive addresses with one port as ranges. What is behind addresses with port 0 is `of_any`.
+pub(super) fn shorten_endpoints(endpoints: &[SocketAddr], of_any: &str) -> Vec<String> {
     let one_port = endpoints.chunk_by(|before, after| before.port() == after.port());
     let mut short = Vec::new();
     for endpoints in one_port {
         let Some(port) = endpoints.first().map(SocketAddr::port) else { continue };
         let addresses: Vec<IpAddr> = endpoints.iter().map(SocketAddr::ip).collect();
-        let bracket =
-            |text: &str| if text.contains(':') { format!("[{text}]:{port}") } else { format!("{text}:{port}") };
+        let port = if port == 0 { of_any.to_owned() } else { format!(":{port}") };
+        let bracket = |text: &str| if text.contains(':') { format!("[{text}]{port}") } else { format!("{text}{port}") };
         short.extend(shorten(&addresses).iter().map(|text| bracket(text)));
     }
     short
@@ -168,6 +174,8 @@ mod tests {
         assert_eq!(each("192.0.2.1:80-81"), ["192.0.2.1:80", "192.0.2.1:81"]);
         assert_eq!(each("192.0.2.1"), ["192.0.2.1:7"]);
         assert_eq!(each("[2001:db8::1-2001:db8::2]:80"), ["[2001:db8::1]:80", "[2001:db8::2]:80"]);
+        assert_eq!(each("192.0.2.1-192.0.2.2:any"), ["192.0.2.1:0", "192.0.2.2:0"]);
+        assert_eq!(each("[2001:db8::1]:0"), ["[2001:db8::1]:0"]);
         assert_eq!(each("[2001:db8::1]"), ["[2001:db8::1]:7"]);
         assert_eq!(each("2001:db8::1-2001:db8::2"), ["[2001:db8::1]:7", "[2001:db8::2]:7"]);
         assert_eq!(each("255.255.255.255:65535"), ["255.255.255.255:65535"]);
@@ -178,7 +186,8 @@ mod tests {
         for text in [
             "",
             "eth0:80",
-            "192.0.2.1:0",
+            "192.0.2.1:0-80",
+            "192.0.2.1:all",
             "192.0.2.1:65536",
             "192.0.2.1:",
             "192.0.2.2-192.0.2.1:80",
@@ -212,6 +221,9 @@ mod tests {
         assert_eq!(shorten(&addresses), ["10.0.0.1-10.0.0.2", "10.0.0.4", "10.0.0.3"]);
         let endpoints: Vec<SocketAddr> =
             ["[fd00::1]:80", "[fd00::2]:80", "[fd00::3]:81"].iter().map(|text| text.parse().unwrap()).collect();
-        assert_eq!(shorten_endpoints(&endpoints), ["[fd00::1-fd00::2]:80", "[fd00::3]:81"]);
+        assert_eq!(shorten_endpoints(&endpoints, ""), ["[fd00::1-fd00::2]:80", "[fd00::3]:81"]);
+        let any: Vec<SocketAddr> = ["10.0.0.1:0", "[fd00::1]:0"].iter().map(|text| text.parse().unwrap()).collect();
+        assert_eq!(shorten_endpoints(&any, ":any"), ["10.0.0.1:any", "[fd00::1]:any"]);
+        assert_eq!(shorten_endpoints(&any, ""), ["10.0.0.1", "[fd00::1]"]);
     }
 }

@@ -427,6 +427,9 @@ impl Reader<'_> {
                 if let (Some(said), Some(misfit)) = (said, service.one_packet_misfit()) {
                     return Err(self.error(said.span(), misfit.to_string(), Some(misfit.hint)));
                 }
+                if let Some(misfit) = service.any_port_misfit() {
+                    return Err(self.error(span, misfit.to_string(), Some(misfit.hint)));
+                }
                 if let (Some(lacks), Completeness::Required) = (service.lacks(), self.completeness)
                     && !service.backends.is_empty()
                 {
@@ -612,7 +615,7 @@ impl Reader<'_> {
 
     /// `tcp 192.0.2.1:80`, `udp 192.0.2.1:53`, `192.0.2.1-192.0.2.8:80`.
     fn keys(&mut self, text: &str, span: &Range<usize>) -> Result<Vec<ServiceKey>> {
-        let hint = "write \"tcp 192.0.2.1:80\", \"udp [2001:db8::1]:53\", \"192.0.2.1-192.0.2.8:80\" or \"192.0.2.1:8000-8003\"";
+        let hint = "write \"tcp 192.0.2.1:80\", \"udp [2001:db8::1]:53\", \"192.0.2.1-192.0.2.8:80\", \"192.0.2.1:8000-8003\" or \"192.0.2.1:any\"";
         let error = |what: String| self.error(span.clone(), what, Some(hint));
         let (protocol, endpoints) = match text.trim().split_once(char::is_whitespace) {
             None => (Protocol::Tcp, text),
@@ -676,6 +679,10 @@ impl Reader<'_> {
             };
             let each = endpoints.each(key.address.port(), room);
             for address in each.map_err(|many| self.too_many(entry.span(), text, many, of))? {
+                if address.port() == 0 && key.address.port() != 0 {
+                    let what = format!("port 0 of backend {}", address.ip());
+                    return Err(self.error(entry.span(), what, Some("leave it out: the port is the service's then")));
+                }
                 if self.lines.backends.insert((key.address, address), entry.span()).is_some()
                     && backends.iter().any(|known: &Backend| known.address == address)
                 {
@@ -713,11 +720,12 @@ impl Reader<'_> {
         let span = match error {
             E::DuplicateBackend { service, backend }
             | E::BackendPort { service, backend, .. }
+            | E::AnyPortBackend { service, backend }
+            | E::NoBackendPort { service, backend }
             | E::Weight { service, backend, .. } => {
                 self.lines.backends.get(&(*service, *backend)).cloned().or_else(|| line(service))
             }
             E::DuplicateService { service }
-            | E::ServicePort { service }
             | E::ServiceAddress { service, .. }
             | E::Family { service, .. }
             | E::NoLocalAddress { service, .. }

@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use rig_datapath::balancer::{self as datapath, ClientAddress, ExpiryPolicy, Policy, PortReuse, Scheduler, Timeouts};
 
 use super::access::{Access, PrefixChange};
+use super::any_port::{AnyPortMisfit, ListenText};
 use super::check;
 use super::limits::LimitError;
 use super::one_packet::{ONE_PACKET_SCHEDULER, OnePacketMisfit};
@@ -184,7 +185,7 @@ impl fmt::Display for ServiceText {
             Protocol::Tcp => "tcp",
             Protocol::Udp => "udp",
         };
-        write!(f, "{protocol} {}", self.0.address)
+        write!(f, "{protocol} {}", ListenText(self.0.address))
     }
 }
 
@@ -322,6 +323,8 @@ pub enum EditError {
     OnePacket(#[from] OnePacketMisfit),
     #[error(transparent)]
     Tunnel(#[from] TunnelMisfit),
+    #[error(transparent)]
+    AnyPort(#[from] AnyPortMisfit),
     #[error("{0} is in the list '{1}' already")]
     PrefixExists(IpNet, &'static str),
     #[error("{0} is in no list")]
@@ -360,6 +363,7 @@ impl EditError {
             Self::Limit(error) => error.hint,
             Self::OnePacket(misfit) => misfit.hint,
             Self::Tunnel(misfit) => misfit.hint,
+            Self::AnyPort(misfit) => misfit.hint,
             Self::PickedUpClient => "leave out --sloppy-tcp, or remove client_address from the file",
             Self::Unseen(_) => "choose full-nat or nat (-b, -m), or remove outlier from the file",
             Self::OfTcp(_) => "remove it: it is about TCP connections",
@@ -563,6 +567,7 @@ impl Service {
         if let Some(misfit) = self.one_packet_misfit() {
             return Err(misfit.into());
         }
+        self.fits_any_port()?;
         match options.tunnel_source.as_deref() {
             None => {}
             Some("off") => self.tunnel_source = None,
@@ -582,7 +587,7 @@ impl Service {
         if self.backend(address).is_some() {
             return Err(EditError::BackendExists(self.key, address));
         }
-        if address.port() == 0 {
+        if address.port() == 0 && !self.is_of_any_port() {
             return Err(EditError::Port(address));
         }
         room_for_one_more("destinations of the service", self.backends.len(), datapath::MAX_BACKENDS)?;
@@ -599,6 +604,7 @@ impl Service {
         self.forward = Some(forward);
         self.unless_out_of_reach(&backend)?;
         self.backends.push(backend);
+        self.fits_any_port()?;
         self.complete(address, options)
     }
 
@@ -617,7 +623,12 @@ impl Service {
             backend.tunnel = Tunnel::Ipip;
         }
         self.forward = Some(forward);
+        self.fits_any_port()?;
         self.complete(address, options)
+    }
+
+    fn fits_any_port(&self) -> Result<(), EditError> {
+        self.any_port_misfit().map_or(Ok(()), |misfit| Err(misfit.into()))
     }
 
     /// Outlier detection needs to see what backends answer.

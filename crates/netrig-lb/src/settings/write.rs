@@ -11,6 +11,7 @@ use rig_stats::units::Span;
 use rig_sys::socket::NamedAddress;
 
 use super::access::Access;
+use super::any_port::ANY;
 use super::check;
 use super::client_address::client_address_name;
 use super::outlier;
@@ -123,7 +124,9 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
             _ => "tcp",
         };
         let addresses: Vec<SocketAddr> = of_one.iter().map(|service| service.key.address).collect();
-        listen.extend(shorten_endpoints(&addresses).iter().map(|text| format!("\"{protocol} {text}\"")));
+        listen.extend(
+            shorten_endpoints(&addresses, &format!(":{ANY}")).iter().map(|text| format!("\"{protocol} {text}\"")),
+        );
     }
     list(out, "listen", &listen)?;
     writeln!(out, "scheduler = \"{}\"", scheduler_name(service.scheduler))?;
@@ -195,7 +198,7 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     let mut backends = Vec::new();
     for run in service.backends.chunk_by(alike) {
         let addresses: Vec<SocketAddr> = run.iter().map(|backend| backend.address).collect();
-        backends.extend(shorten_endpoints(&addresses).iter().map(|text| entry(text, &run[0], service.is_tunnel())));
+        backends.extend(shorten_endpoints(&addresses, "").iter().map(|text| entry(text, &run[0], service.is_tunnel())));
     }
     if backends.is_empty() { Ok(()) } else { list(out, "backend", &backends) }
 }

@@ -20,8 +20,9 @@ struct Batch {
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
     pub(super) session: PeerSession,
-    /// The second one is of connections whose packets are translated: a peer that does not know such records refuses a message for one.
-    batches: [Batch; 2],
+    /// The second one is of connections whose packets are translated, the third of those of services of any port: a peer that does not know
+    /// such records refuses a message for one.
+    batches: [Batch; 3],
     /// Since when the first of them waits.
     pub(super) waits_since: Option<Instant>,
     /// When it is told of all connections again.
@@ -68,7 +69,10 @@ impl Peer {
         if !record.connection.is_sound() {
             return None;
         }
-        let batch = usize::from(wire::is_translated(&record.connection));
+        let batch = match &record.connection {
+            connection if connection.any_port => 2,
+            connection => usize::from(wire::is_translated(connection)),
+        };
         let body = &mut self.batches[batch].body;
         let before = body.len();
         wire::put_record(body, &record.connection);
@@ -140,6 +144,7 @@ mod tests {
             client: "198.51.100.9:4000".parse().unwrap(),
             service: "192.0.2.1:80".parse().unwrap(),
             backend: "10.0.0.1:80".parse().unwrap(),
+            any_port: false,
             local: None,
         };
         TableRecord { slot: 5, tick, is_spliced: false, connection }
@@ -171,7 +176,7 @@ mod tests {
 
     /// Records that an older peer refuses a message for do not cost it others, and what no message can have is left out.
     #[test]
-    fn translated_connections_are_in_messages_of_their_own() {
+    fn connections_that_older_peers_do_not_know_are_in_messages_of_their_own() {
         let (key, mut peer) = (Key::new([1; 32]), peer());
         let of_ipv6 = |client: &str| {
             let mut record = record(100);
@@ -184,7 +189,9 @@ mod tests {
         // The client ::ffff:198.51.100.9, as the table gives it out.
         let mapped = of_ipv6("198.51.100.9:4000");
         let translated = of_ipv6("[2001:db8::9]:4000");
-        for record in [&mapped, &record(90), &translated, &record(91), &mapped] {
+        let mut of_any = record(92);
+        (of_any.connection.any_port, of_any.connection.backend) = (true, "10.0.0.1:80".parse().unwrap());
+        for record in [&mapped, &record(90), &of_any, &translated, &record(91), &mapped] {
             assert_eq!(peer.put(&key, record, || unreachable!()), None);
         }
         let (plain, count) = peer.flush(&key, 100).unwrap();
@@ -193,6 +200,9 @@ mod tests {
         let (other, count) = peer.flush(&key, 100).unwrap();
         let Body::Records(read) = wire::open(&key, &other).unwrap().1 else { panic!("no records") };
         assert_eq!((count, &read[..]), (1, &[SharedConnection { idle: 0, ..translated.connection }][..]));
+        let (other, count) = peer.flush(&key, 100).unwrap();
+        let Body::Records(read) = wire::open(&key, &other).unwrap().1 else { panic!("no records") };
+        assert_eq!((count, &read[..]), (1, &[SharedConnection { idle: 8, ..of_any.connection }][..]));
         assert!(peer.waits_since.is_none() && peer.flush(&key, 100).is_none());
     }
 

@@ -136,6 +136,7 @@ mod tests {
             client: "198.51.100.9:4000".parse().unwrap(),
             service: "192.0.2.1:80".parse().unwrap(),
             backend: "10.0.0.1:80".parse().unwrap(),
+            any_port: false,
             local: None,
         };
         TableRecord { slot: 5, tick, is_spliced: false, connection }

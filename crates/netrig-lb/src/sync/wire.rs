@@ -9,9 +9,10 @@
 //!     kind 2: `count` records; 0 of them: the peer has been told of all connections since the last such message
 //!  …  HMAC-SHA-256 of all before, its first 16 bytes (RFC 2104; truncated as in RFC 4868, 2.3)
 //!
-//! record: flags u8 (1: IPv6; 2: UDP; 4: has a local address; 8: backend and local address are of IPv4, of a client of IPv6), forward u8, state u8, state before u8, idle u32 (ticks of 2^27 ns),
+//! record: flags u8 (1: IPv6; 2: UDP; 4: has a local address; 8: backend and local address are of IPv4, of a client of IPv6;
+//!         16: of a service of any port, the ports of service and backend being the one that the client asked for), forward u8, state u8, state before u8, idle u32 (ticks of 2^27 ns),
 //!         client, service, backend, and the local one if there is one: address of 4 or 16 bytes, port u16
-//!         Who does not know flag 8 refuses the whole message, so that records with it are in messages of their own.
+//!         Who does not know flag 8 or 16 refuses the whole message, so that records with either are in messages of their own.
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -140,7 +141,11 @@ pub(crate) fn is_translated(record: &SharedConnection) -> bool {
 /// Appends a record, which has to be sound: of the addresses of another one a peer could not tell the families.
 pub(crate) fn put_record(bytes: &mut Vec<u8>, record: &SharedConnection) {
     let local = if record.local.is_some() { 4 } else { 0 };
-    let flags = u8::from(record.client.is_ipv6()) | tag(record.protocol) | local | u8::from(is_translated(record)) << 3;
+    let flags = u8::from(record.client.is_ipv6())
+        | tag(record.protocol)
+        | local
+        | u8::from(is_translated(record)) << 3
+        | u8::from(record.any_port) << 4;
     bytes.extend([flags, record.forward, record.state as u8, record.before.map_or(0, |before| before as u8)]);
     bytes.extend(record.idle.to_be_bytes());
     [Some(record.client), Some(record.service), Some(record.backend), record.local]
@@ -227,11 +232,21 @@ impl Rest<'_> {
         let local = if flags & 4 != 0 { Some(self.address(behind_is_ipv6)?) } else { None };
         let before = if before == 0 { None } else { Some(named(before)?) };
         let protocol = if flags & 2 != 0 { Protocol::Udp } else { Protocol::Tcp };
-        let record =
-            SharedConnection { protocol, forward, state: named(state)?, before, idle, client, service, backend, local };
+        let record = SharedConnection {
+            protocol,
+            forward,
+            state: named(state)?,
+            before,
+            idle,
+            client,
+            service,
+            backend,
+            any_port: flags & 16 != 0,
+            local,
+        };
         // What nobody says: it would be taken for one of the future, or for a flood's.
         let is_said = idle <= OLDEST && is_answered(&record);
-        (flags < 16 && flags & 9 != 8 && is_said && record.is_sound()).then_some(record)
+        (flags < 32 && flags & 9 != 8 && is_said && record.is_sound()).then_some(record)
     }
 }
 
@@ -287,7 +302,18 @@ mod tests {
         let record = |forward, protocol, state, client: &str, service: &str, backend: &str, local: Option<&str>| {
             let at = |text: &str| text.parse().unwrap();
             let (client, service, backend, local) = (at(client), at(service), at(backend), local.map(at));
-            SharedConnection { protocol, forward, state, before: None, idle: 77, client, service, backend, local }
+            SharedConnection {
+                protocol,
+                forward,
+                state,
+                before: None,
+                idle: 77,
+                client,
+                service,
+                backend,
+                any_port: false,
+                local,
+            }
         };
         let (v4, v6) = ("192.0.2.1:80", "[2001:db8::1]:80");
         vec![
@@ -307,6 +333,10 @@ mod tests {
             },
             record(1, Protocol::Tcp, State::TimeWait, "[2001:db8::9]:1", v6, "[fd00::1]:8", Some("[fd00::2]:65535")),
             record(1, Protocol::Tcp, State::Established, "[2001:db8::9]:2", v6, "10.0.0.1:8", Some("10.0.0.200:1025")),
+            SharedConnection {
+                any_port: true,
+                ..record(2, Protocol::Tcp, State::Established, "198.51.100.9:4002", v4, "10.0.0.1:80", None)
+            },
         ]
     }
 
@@ -360,6 +390,9 @@ mod tests {
             (36, 0x40),
             (36, 0xff),
             (32, 5),
+            // Of FullNAT there is no service of any port.
+            (32, 4 | 16),
+            (32, 32),
             (33, 2),
             (15, 0),
         ] {

@@ -66,13 +66,13 @@ static __noinline __u64 adopted_tuple(const struct adoption *a, struct tuple *t)
 {
 	const struct service *s = service_at(a->service);
 
-	if (!s || !s->port || s->flags & ONE_PACKET)
+	if (!s || !s->protocol || s->flags & ONE_PACKET)
 		return 0;
 	t->protocol = s->protocol;
 	t->source = a->client;
 	t->source_port = a->client_port;
 	t->destination = s->address;
-	t->destination_port = s->port;
+	t->destination_port = s->port ?: a->local_port;
 	return hash_tuple(t) ?: 1;
 }
 

@@ -8,16 +8,25 @@
 
 #include <linux/errno.h>
 
-#include "packet.h"
+#include "forward.h"
 
 /* Whether a packet is to the service that is asked for; one without ports, where its address is. */
 static always_inline int is_asked_for(const struct capture_filter *a, const struct tuple *t)
 {
+	const struct service *s;
+
 	if (!a->protocol)
 		return 1;
 	if (t->destination.hi != a->address.hi || t->destination.lo != a->address.lo)
 		return 0;
-	return !t->destination_port || (t->destination_port == a->port && t->protocol == a->protocol);
+	if (!t->destination_port)
+		return 1;
+	if (t->protocol != a->protocol)
+		return 0;
+	if (a->port)
+		return t->destination_port == a->port;
+	s = service_at(service_for(t));
+	return s && !s->port;
 }
 
 /* Whether a packet is not ahead of the rate. Of CPUs that meet here one captures its packet, and those of the others are beyond the rate. */

@@ -69,6 +69,8 @@ OF_TUPLE(int, prefetch_reply_bucket, (__u32 number, __u64 hash), (number, hash))
 	if (!to)
 		return 0;
 	backends_tuple(&reply, s, b, to, l.port);
+	if (!b->port)
+		reply.source_port = t->destination_port;
 	bucket = bucket_at(hash_tuple(&reply), 0);
 	return bucket ? *(volatile __u32 *)&bucket->head : 0;
 }
@@ -260,7 +262,7 @@ OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (h
 	c->backend = backend;
 	c->counter = counter | bits_of_telling(s, p) | bit_of_family(s, backend);
 	c->local = 0;
-	c->local_port = 0;
+	c->local_port = s->port ? 0 : p->tuple.destination_port;
 	c->route = 0;
 	/* A traced packet has been asked about it, and is to count nowhere. */
 	if (!TRACING && s->access & ACCESS_LIMITED) {

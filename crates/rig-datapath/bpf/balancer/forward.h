@@ -10,14 +10,19 @@
 #include "too_big.h"
 #include "tunnel.h"
 
-/* The number of the service that a packet is to; 0 for none. A function of its own as `ask_kernel`. */
+/* The number of the service that a packet is to: that of its port, or that of any; 0 for none. A function of its own as `ask_kernel`. */
 static __noinline __u32 service_for(const struct tuple *t)
 {
 	struct service_key key = { .address = t->destination,
 				   .port = t->destination_port,
 				   .protocol = t->protocol };
-	__u32 *number = bpf_map_lookup_elem(&service_of, &key);
+	const __u32 *number = bpf_map_lookup_elem(&service_of, &key);
+	const struct control *control = settings();
 
+	if (!number && control && control->has_any_port) {
+		key.port = 0;
+		number = bpf_map_lookup_elem(&service_of, &key);
+	}
 	return number ? *number : 0;
 }
 

@@ -107,6 +107,8 @@ OF_PACKET(int, schedule_packet, (__u32 number, __u32 tick), (number, tick))
 		return backend;
 	TRACE(backend, backend);
 	begin_passing(c, &p->tuple.source, p->tuple.source_port, number, backend, tick);
+	if (!s->port)
+		c->local_port = p->tuple.destination_port;
 	/* It takes from the rates, and is none of its source's when it has gone on. */
 	if (!TRACING && s->access & ACCESS_LIMITED) {
 		reason = count_at_source(c, 0);

@@ -284,7 +284,7 @@ OF_POINTERS int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32 direc
 	outward.protocol = s->protocol;
 	if (direction_and_ipv6 & OUTWARD) {
 		outward.source = &s->address;
-		outward.source_port = s->port;
+		outward.source_port = service_port(c, s);
 		outward.destination = &c->client;
 		outward.destination_port = c->client_port;
 		route->ifindex = ROUTE_MAC(*(volatile __u64 *)&c->route) ? c->route_ifindex : 0;
@@ -292,7 +292,7 @@ OF_POINTERS int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32 direc
 		outward.source = &c->client;
 		outward.source_port = c->client_port;
 		outward.destination = &b->address;
-		outward.destination_port = b->port;
+		outward.destination_port = backend_port(c, b);
 		outward.backend = c->backend;
 		if (s->forward == FULLNAT || s->forward == TUNNEL) {
 			outward.source = local_at(c->local);

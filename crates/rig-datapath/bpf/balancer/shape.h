@@ -107,6 +107,7 @@ struct connection {
 	__u64 live;
 	struct address client;
 	__u16 client_port;
+	/* Of a service of any port, which has none of its own: the port that its client asked for (service_port of table.h). */
 	__u16 local_port;
 	__u16 service;
 	__u16 local;
@@ -235,6 +236,7 @@ enum ownership { OWNED_TO = 1, OWNED_FROM = 2 };
 /* schedule, locals: offset in `lists` in the low half, length in the upper. */
 struct service {
 	struct address address;
+	/* 0: any that no other service has. So it is with FullNAT never, and with its backends' ports. */
 	__u16 port;
 	__u8 protocol;
 	__u8 forward;
@@ -480,7 +482,9 @@ struct control {
 	/* `members` has backends whose packets come back without a connection. */
 	__u16 has_entries_back;
 	/* There are backends whose tunnels are of UDP. */
-	__u16 has_gue;
+	__u8 has_gue;
+	/* There are services of any port. */
+	__u8 has_any_port;
 };
 _Static_assert(sizeof(struct control) == 16, "");
 
@@ -591,6 +595,7 @@ enum adopted {
 
 struct adoption {
 	struct address client;
+	/* The second as in a connection. */
 	__u16 client_port, local_port;
 	/* Numbers here. */
 	__u16 service, backend, local, pad;
@@ -615,7 +620,7 @@ struct capture_filter {
 	__u64 gap, slack;
 	/* CLOCK_MONOTONIC, nanoseconds: what is not put off by then is off, for who reads is no longer there. */
 	__u64 until;
-	/* Of packets to this address and port alone; `protocol` 0: of all. */
+	/* Of packets to this address and port alone, or to the service of any port; `protocol` 0: of all. */
 	struct address address;
 	/* Of each packet, bytes. */
 	__u32 length;

@@ -87,6 +87,20 @@ static always_inline int same(const struct address *a, const struct address *b)
 	return a->lo == b->lo && a->hi == b->hi;
 }
 
+/*
+ * The ports that a connection's client and its backend are spoken to at. Those of a service of any port are the one that the client asked for,
+ * which is kept in place of the local port: FullNAT alone has local ones, and no such services.
+ */
+static always_inline __u16 service_port(const struct connection *c, const struct service *s)
+{
+	return s->port ?: c->local_port;
+}
+
+static always_inline __u16 backend_port(const struct connection *c, const struct backend *b)
+{
+	return b->port ?: c->local_port;
+}
+
 /* Whether a packet with this tuple belongs to the connection, in this direction. */
 static always_inline int matches(const struct connection *c, enum direction direction, const struct tuple *t)
 {
@@ -96,11 +110,11 @@ static always_inline int matches(const struct connection *c, enum direction dire
 		return 0;
 	if (direction == INWARD)
 		return same(&c->client, &t->source) && c->client_port == t->source_port &&
-		       same(&s->address, &t->destination) && s->port == t->destination_port;
+		       same(&s->address, &t->destination) && service_port(c, s) == t->destination_port;
 
 	const struct backend *b = backend_at(c->backend);
 
-	if (!b || !same(&b->address, &t->source) || b->port != t->source_port)
+	if (!b || !same(&b->address, &t->source) || backend_port(c, b) != t->source_port)
 		return 0;
 	if (s->forward == NAT)
 		return same(&c->client, &t->destination) && c->client_port == t->destination_port;
@@ -140,11 +154,12 @@ static always_inline int tuple_of(const struct connection *c, enum direction dir
 		t->source = c->client;
 		t->source_port = c->client_port;
 		t->destination = s->address;
-		t->destination_port = s->port;
+		t->destination_port = service_port(c, s);
 		return 1;
 	}
 	if (s->forward == NAT) {
 		backends_tuple(t, s, b, &c->client, c->client_port);
+		t->source_port = backend_port(c, b);
 		return 1;
 	}
 

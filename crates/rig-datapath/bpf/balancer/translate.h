@@ -31,7 +31,7 @@ static always_inline int translation_of(const struct connection *c, const struct
 
 	if (direction == OUTWARD) {
 		t->source = &s->address;
-		t->source_port = s->port;
+		t->source_port = service_port(c, s);
 		t->destination = &c->client;
 		t->destination_port = c->client_port;
 		t->delta = ~c->delta;
@@ -41,7 +41,7 @@ static always_inline int translation_of(const struct connection *c, const struct
 	t->delta = c->delta;
 	t->address_delta = c->address_delta;
 	t->destination = &b->address;
-	t->destination_port = b->port;
+	t->destination_port = backend_port(c, b);
 	if (s->forward == NAT) {
 		t->source = &c->client;
 		t->source_port = c->client_port;

@@ -33,6 +33,8 @@ pub struct SharedConnection {
     pub client: SocketAddr,
     pub service: SocketAddr,
     pub backend: SocketAddr,
+    /// Of a service of any port: `service` and `backend` have the one that the client asked for.
+    pub any_port: bool,
     /// With FullNAT: what the backend sees in the client's place.
     pub local: Option<SocketAddr>,
 }
@@ -179,6 +181,7 @@ impl Names {
                 client: connection.client,
                 service: connection.service,
                 backend: connection.backend,
+                any_port: connection.any_port,
                 local: connection.local,
             },
         })
@@ -190,9 +193,16 @@ impl Adopter {
     /// When the program cannot be run.
     pub fn adopt(&self, told: &SharedConnection) -> Result<Adopted, Error> {
         let refused = |why| Ok(Adopted::Refused(why));
-        let identity = Identity { protocol: told.protocol, address: told.service, forward: told.forward };
+        let configured = |mut at: SocketAddr| {
+            if told.any_port {
+                at.set_port(0);
+            }
+            at
+        };
+        let address = configured(told.service);
+        let identity = Identity { protocol: told.protocol, address, forward: told.forward };
         let Some(service) = self.known.services.get(&identity) else { return refused(AdoptionRefusal::NoService) };
-        let Some(backend) = self.known.backends.get(&(service.number, told.backend)) else {
+        let Some(backend) = self.known.backends.get(&(service.number, configured(told.backend))) else {
             return refused(AdoptionRefusal::NoBackend);
         };
         let (mut local, mut local_port) = (0, 0);
@@ -203,6 +213,8 @@ impl Adopter {
                 return refused(AdoptionRefusal::NoLocal);
             };
             (local, local_port) = (known.number as u16, port_of(at.port()));
+        } else if told.any_port {
+            local_port = port_of(told.service.port());
         }
         let before = told.before.filter(|_| told.state == State::Close).map_or(0, |state| state as u32);
         let adoption = Adoption {
@@ -259,5 +271,6 @@ impl SharedConnection {
                 forward::NAT | forward::ROUTE | forward::TUNNEL => !has_local && !is_translated,
                 _ => false,
             }
+            && (!self.any_port || (self.forward != forward::FULL_NAT && self.service.port() == self.backend.port()))
     }
 }

@@ -112,7 +112,8 @@ impl Protocol {
     }
 }
 
-/// One address and port that clients connect to.
+/// One address and port that clients connect to. With port 0 it has each port of its protocol that no other service of the address has, and its
+/// backends, which have none either, are spoken to at the one that the client asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Service {
     pub protocol: Protocol,
@@ -592,6 +593,10 @@ fn is_usable(address: IpAddr) -> bool {
 }
 
 impl Service {
+    pub fn is_of_any_port(&self) -> bool {
+        self.address.port() == 0
+    }
+
     /// Whether packets to a backend are translated between the families: bpf/balancer/family.h.
     pub(crate) fn translates_family(&self, backend: SocketAddr) -> bool {
         backend.is_ipv4() != self.address.is_ipv4()
@@ -625,10 +630,10 @@ impl Service {
 
     fn validate(&self) -> Result<(), ConfigError> {
         let service = self.address;
-        if service.port() == 0 {
-            return Err(ConfigError::ServicePort { service });
-        }
         let forward = self.forward.name();
+        if self.is_of_any_port() && matches!(self.forward, ForwardingMethod::FullNat { .. }) {
+            return Err(ConfigError::AnyPortFullNat { service: service.ip() });
+        }
         let local = self.forward.local();
         if local.is_empty()
             && matches!(self.forward, ForwardingMethod::FullNat { .. } | ForwardingMethod::Tunnel { .. })
@@ -658,6 +663,12 @@ impl Service {
             }
             if !seen.insert(backend) {
                 return Err(ConfigError::DuplicateBackend { service, backend });
+            }
+            if self.is_of_any_port() && backend.port() != 0 {
+                return Err(ConfigError::AnyPortBackend { service, backend });
+            }
+            if backend.port() == 0 && !self.is_of_any_port() {
+                return Err(ConfigError::NoBackendPort { service, backend });
             }
             if self.forward.keeps_port() && backend.port() != service.port() {
                 return Err(ConfigError::BackendPort { service, backend, forward });

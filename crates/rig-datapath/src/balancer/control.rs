@@ -113,7 +113,9 @@ impl Balancer {
         let has_entries_back = u16::from(one_packet::has_entries_back(config));
         self.control.has_entries_back |= has_entries_back;
         // Connections may go on that are of a backend which is not there any more.
-        self.control.has_gue |= u16::from(encapsulation::has_gue(&config.services));
+        self.control.has_gue |= u8::from(encapsulation::has_gue(&config.services));
+        let has_any_port = u8::from(config.services.iter().any(Service::is_of_any_port));
+        self.control.has_any_port |= has_any_port;
         self.handle.tables.controls.set(&0_u32, &self.control)?;
         // What is there first, so that at no moment a new connection finds less than before or after.
         let mut drained = Vec::new();
@@ -136,6 +138,7 @@ impl Balancer {
         self.leave_locals(config);
         self.apply_owned(config)?;
         self.control.has_entries_back = has_entries_back;
+        self.control.has_any_port = has_any_port;
         self.apply_policy(config.policy)
     }
 

@@ -375,7 +375,7 @@ impl Balancer {
         let mut known = ServiceRegistry::default();
         for number in 1..=self.sizes.services {
             let service: shape::Service = self.tables.services.at(number)?;
-            if service.port == 0 {
+            if service.protocol == 0 {
                 continue;
             }
             let protocol = protocol(service.protocol);

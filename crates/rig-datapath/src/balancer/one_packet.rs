@@ -33,6 +33,9 @@ pub(super) fn flaw(service: &Service) -> Option<&'static str> {
         () if matches!(service.forward, ForwardingMethod::FullNat { .. }) => Some(
             "one_packet with full-nat: without a connection nothing says which client an answer to a local address is for",
         ),
+        () if service.is_of_any_port() && service.forward == ForwardingMethod::Nat => Some(
+            "one_packet with nat and any port: what a backend asks others by UDP would be taken for answers of the service; use route or tunnel",
+        ),
         () if service.scheduler.counts_connections() => {
             Some("one_packet keeps no connections, which lc, wlc, sed and nq choose by: take rr, wrr, sh or mh")
         }

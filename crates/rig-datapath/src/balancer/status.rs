@@ -113,6 +113,8 @@ pub struct Connection {
     pub state: State,
     pub client: SocketAddr,
     pub service: SocketAddr,
+    /// Of a service of any port: it and the backend have the port that the client asked for.
+    pub any_port: bool,
     /// What backends see as the client, with FullNAT.
     pub local: Option<SocketAddr>,
     pub backend: SocketAddr,
@@ -161,12 +163,18 @@ impl Names {
             protocol: protocol(service.protocol),
             state,
             client: socket(connection.client, connection.client_port),
-            service: socket(service.address, service.port),
+            service: socket(service.address, own_or_asked(service.port, connection)),
+            any_port: service.port == 0,
             local: self.local(connection).filter(|_| service.forward == forward::FULL_NAT),
-            backend: socket(backend.address, backend.port),
+            backend: socket(backend.address, own_or_asked(backend.port, connection)),
             expires: duration(service.timeout[state as usize].saturating_sub(idle)),
         })
     }
+}
+
+/// A service's port or its backend's; where these have none, the one that the client asked for (bpf/balancer/table.h, `service_port`).
+pub(super) fn own_or_asked(port: u16, connection: &shape::Connection) -> u16 {
+    if port == 0 { connection.local_port } else { port }
 }
 
 fn forward_name(number: u8) -> &'static str {

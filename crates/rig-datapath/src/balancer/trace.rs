@@ -19,7 +19,7 @@ use super::load::load_object;
 use super::reason::{Drop, Pass};
 use super::schedule::hash_source;
 use super::shape::{self, PREFIXED, RateLimit, State, TELLS, WAYS, forward, service_flag, socket};
-use super::status::{Connection, Names};
+use super::status::{Connection, Names, own_or_asked};
 use super::workers::Spreading;
 
 static OBJECTS: Objects = objects!("trace");
@@ -269,7 +269,7 @@ impl BalancerHandle {
             protocol: protocol(service.protocol),
             service: socket(service.address, service.port),
             scheduler,
-            backend: backend.map(|backend| socket(backend.address, backend.port)),
+            backend: backend.map(|backend| socket(backend.address, own_or_asked(backend.port, &notes.copy))),
             stays: notes.reopening == SAME_BACKEND,
             kept: notes.kept != 0,
             local: names.local(&notes.copy).filter(|_| has_local),

@@ -190,6 +190,15 @@ fn ipvsadm_adds_edits_deletes_and_lists() {
         refused(lab, &format!("-a -t {SERVICE} -r 10.2.0.9 -i"), "--local");
         refused(lab, &format!("-a -t {SERVICE} -r 10.2.0.9 -m -x 5 -y 9"), "a lower threshold");
         refused(lab, "--start-daemon master --mcast-interface lb0", "[sync] in the balancer's file");
+        // Each port that has no service of its own.
+        refused(lab, "-A -t 10.9.0.9:0 -s rr", "Zero port specified for non-persistent service");
+        done(lab, "-A -t 10.9.0.9:0 -s rr -p 60");
+        done(lab, "-a -t 10.9.0.9:0 -r 10.2.0.2:0 -m");
+        refused(lab, "-a -t 10.9.0.9:0 -r 10.2.0.3:80 -m", "a backend with a port");
+        let listed = done(lab, "-L -n");
+        let at = listed.find("TCP  10.9.0.9:0 rr persistent 60\n").unwrap_or_else(|| panic!("{listed}"));
+        assert!(listed[at..].contains("-> 10.2.0.2:0 ") && !listed.contains("10.2.0.3:80"), "{listed}");
+        done(lab, "-D -t 10.9.0.9:0");
         // There is no file of the kernel's with connections.
         assert!(!ipvsadm(lab, "-L -c").status.success());
 
@@ -360,6 +369,40 @@ fn keepalived_adds_weighs_and_removes_servers_by_its_checks() {
         keepalived.signal(Signal::TERM);
         assert_eq!(keepalived.ends(), Some(0), "{}", keepalived.said());
         assert!(status(lab).services.iter().all(|service| !service.open));
+    });
+}
+
+/// keepalived gives a virtual server without a port, and without persistence, some.
+#[test]
+fn keepalived_has_each_port_of_an_address() {
+    with_program("keepalived", |lab| {
+        let _a = HttpServer::start(&lab.server, A, b'a');
+        let b = HttpServer::start(&lab.server, B, b'b');
+        let _running = empty(lab);
+        let server = |address: &str| {
+            let check =
+                "TCP_CHECK {\n   connect_port 9000\n   connect_timeout 2\n   retry 1\n   delay_before_retry 1\n  }";
+            format!(" real_server {} {{\n  {check}\n }}\n", address.split(':').next().unwrap())
+        };
+        let configuration = format!(
+            "global_defs {{\n router_id test\n}}\nvirtual_server 10.9.0.1 {{\n delay_loop 1\n lvs_sched rr\n lvs_method NAT\n \
+             protocol TCP\n{}{}}}\n",
+            server(A),
+            server(B)
+        );
+        let keepalived = Keepalived::start(lab, "k", &configuration, &[]);
+        become_backends(lab, &[("10.2.0.2:0", 1), ("10.2.0.3:0", 1)], || keepalived.said());
+        let service = status(lab).services.into_iter().find(|service| service.open).unwrap();
+        assert_eq!(service.key.address.to_string(), "10.9.0.1:0");
+        assert!(service.persistence.timeout.is_some(), "{}", keepalived.said());
+        drop(b);
+        become_backends(lab, &[("10.2.0.2:0", 1)], || keepalived.said());
+        let at: SocketAddr = "10.9.0.1:9000".parse().unwrap();
+        let mut stream = lab.client.run(|| std::net::TcpStream::connect_timeout(&at, TIMEOUT)).unwrap().unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        assert_eq!(answer.last(), Some(&b'a'));
     });
 }
 

@@ -1,7 +1,7 @@
 //! Persistence: a client's connections go to one backend, by the file, by commands, through a drain and a restart. And its opposite: each
 //! datagram goes by itself.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::{fs, io};
 
 use netrig_lb::message::{Counters, Status};
@@ -99,6 +99,72 @@ fn datagrams_go_by_themselves(lab: &Lab) {
     lab.netrig(0, &["-D", "-u", UDP]);
 }
 
+/// A service of any port at the address of another one, by NAT: each port of a client comes to the port that it asked for, all at one backend.
+fn every_port_of_an_address(lab: &Lab) {
+    const ANY: &str = "10.9.0.1:0";
+    for server in SERVERS {
+        for port in [7001, 7002] {
+            let at = SocketAddr::new(server.parse().unwrap(), port);
+            lab.serve(lab.server.run(|| TcpListener::bind(at).unwrap()).unwrap());
+        }
+    }
+    let refused = lab.netrig(2, &["-A", "-t", "10.9.0.1"]).1;
+    assert!(refused.contains("ADDRESS:0"), "{refused}");
+    lab.netrig(0, &["-A", "-t", ANY, "-s", "rr", "-p", "60"]);
+    let refused = lab.netrig(2, &["-a", "-t", ANY, "-r", SERVERS[0], "-b"]).1;
+    assert!(refused.contains("any port with full-nat"), "{refused}");
+    let refused = lab.netrig(2, &["-a", "-t", ANY, "-r", "10.2.0.2:7001", "-m"]).1;
+    assert!(refused.contains("a backend with a port"), "{refused}");
+    for server in SERVERS {
+        lab.netrig(0, &["-a", "-t", ANY, "-r", server, "-m"]);
+    }
+    let from_one_port = |port: u16| {
+        let connect = || -> io::Result<TcpStream> {
+            let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+            socket.set_reuse_address(true)?;
+            socket.bind(&SocketAddr::new(OWN.into(), 6000).into())?;
+            socket.connect_timeout(&SocketAddr::new([10, 9, 0, 1].into(), port).into(), TIMEOUT)?;
+            socket.set_read_timeout(Some(TIMEOUT))?;
+            Ok(socket.into())
+        };
+        let mut stream = lab.client.run(connect).unwrap().unwrap();
+        exchange(&mut stream, 1000).unwrap();
+        stream
+    };
+    let mut streams = [7001, 7002].map(from_one_port);
+    streams.iter_mut().for_each(|stream| exchange(stream, 1000).unwrap());
+    let listed = lab.netrig(0, &["-L", "-c", "-n", "-t", ANY]).0;
+    let of: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    let of: Vec<_> = of.iter().filter(|words| words.contains(&"10.1.0.2:6000")).collect();
+    assert_eq!(of.len(), 2, "{listed}");
+    for port in ["7001", "7002"] {
+        let here = of.iter().find(|words| words.contains(&format!("10.9.0.1:{port}").as_str())).unwrap();
+        assert!(SERVERS.iter().any(|server| here.contains(&format!("{server}:{port}").as_str())), "{listed}");
+    }
+    // The other service of the address goes first.
+    lab.connect();
+    let status = status(lab);
+    let any = status.services.iter().find(|service| service.key.address.port() == 0).unwrap();
+    assert_eq!((any.counters.connections, any.persistence.timeout), (2, Some(60)));
+    let mut active: Vec<u32> = any.backends.iter().map(|backend| backend.active).collect();
+    active.sort_unstable();
+    assert_eq!(active, [0, 2]);
+    assert!(lab.netrig(0, &["-L", "-n"]).0.contains("TCP  10.9.0.1:0 rr persistent 60"));
+    let saved = lab.netrig(0, &["-S", "-n"]).0;
+    assert!(saved.contains(&format!("-A -t {ANY} -s rr -p 60\n-a -t {ANY} -r 10.2.0.2:0 -m -w 1\n")), "{saved}");
+    let kept = lab.netrig(0, &["save"]).0;
+    assert!(kept.contains("listen = [\"tcp 10.9.0.1:any\"]") && kept.contains("\"10.2.0.2-10.2.0.3\""), "{kept}");
+    let traced = lab.netrig(0, &["trace", "tcp", "10.1.0.2:6001", "10.9.0.1:7002"]).0;
+    assert!(
+        traced.contains("for service 10.9.0.1:any") && traced.contains(":7002, where the source's last"),
+        "{traced}"
+    );
+    let metrics = lab.netrig(0, &["metrics"]).0;
+    assert!(metrics.contains("service=\"10.9.0.1:0\""), "{metrics}");
+    lab.netrig(0, &["-D", "-t", ANY]);
+    streams.iter_mut().for_each(|stream| exchange(stream, 1000).unwrap());
+}
+
 #[test]
 fn a_clients_connections_go_to_one_backend() {
     with_lab(|lab| {
@@ -170,6 +236,7 @@ fn a_clients_connections_go_to_one_backend() {
         lab.netrig(0, &["-D", "-t", THIRD]);
 
         datagrams_go_by_themselves(lab);
+        every_port_of_an_address(lab);
         lab.netrig(0, &["-E", "-t", SERVICE, "-p", "0"]);
         assert_eq!(backends_of(lab, OWN, 4, &mut held).len(), 2);
         held.iter_mut().for_each(|stream| exchange(stream, 1000).unwrap());

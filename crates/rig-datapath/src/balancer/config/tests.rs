@@ -37,7 +37,19 @@ fn what_cannot_be_done_is_refused_by_name() {
     };
     assert!(matches!(lower(0, 5), ConfigError::LowerLimit { .. }));
     assert!(matches!(lower(4, 5), ConfigError::LowerLimit { .. }));
-    assert!(matches!(refused(|s| s.address.set_port(0)), ConfigError::ServicePort { .. }));
+    assert!(matches!(refused(|s| s.address.set_port(0)), ConfigError::AnyPortFullNat { .. }));
+    assert!(matches!(refused(|s| s.backends[0].address.set_port(0)), ConfigError::NoBackendPort { .. }));
+    let any = |s: &mut Service| {
+        s.address.set_port(0);
+        s.forward = ForwardingMethod::Nat;
+    };
+    assert!(matches!(refused(any), ConfigError::AnyPortBackend { .. }));
+    let once = |s: &mut Service| {
+        any(s);
+        s.backends[0].address.set_port(0);
+        (s.protocol, s.one_packet) = (Protocol::Udp, true);
+    };
+    assert!(refused(once).to_string().contains("would be taken for answers"));
     let local = |s: &mut Service| s.forward = ForwardingMethod::FullNat { local: vec![s.address.ip()] };
     assert!(matches!(refused(local), ConfigError::LocalIsService { .. }));
     let told = |s: &mut Service| {

@@ -7,6 +7,7 @@ use super::super::encapsulation::Encapsulation;
 use super::super::reason::Drop;
 use super::super::schedule::{self, LEAST_SCANNED};
 use super::super::shape::State;
+use super::packet::Tuple;
 use super::{BackendState, Model, ServiceId};
 
 const LEAST_WALKED: usize = 64;
@@ -53,7 +54,8 @@ impl Model {
         }
     }
 
-    pub(super) fn schedule(&mut self, service: ServiceId, client: SocketAddr) -> Result<usize, Drop> {
+    pub(super) fn schedule(&mut self, service: ServiceId, tuple: Tuple) -> Result<usize, Drop> {
+        let client = tuple.source;
         let known = &self.services[service.0];
         let length = known.list.len();
         if length == 0 {
@@ -82,7 +84,7 @@ impl Model {
                 };
                 let few = length <= LEAST_SCANNED;
                 let of_two = (length > LEAST_SCANNED).then(|| {
-                    let hash = (self.hash)(known.service.protocol, client, known.service.address);
+                    let hash = (self.hash)(known.service.protocol, client, tuple.destination);
                     let (one, other) = (hash as u32, (hash >> 32) as u32);
                     let [one, mut other] = [one, other].map(|half| ((u64::from(half) * length as u64) >> 32) as usize);
                     if other == one {

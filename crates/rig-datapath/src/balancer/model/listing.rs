@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::super::config::{ForwardingMethod, Protocol};
 use super::super::shape::State;
-use super::{Connection, Model};
+use super::Model;
 
 impl Model {
     /// Client, service, local address and port, backend and state of every connection, sorted.
@@ -12,8 +12,7 @@ impl Model {
         let each = self.connections.iter().map(|connection| {
             let service = &self.services[connection.service.0].service;
             let local = connection.local.filter(|_| matches!(service.forward, ForwardingMethod::FullNat { .. }));
-            let backend = self.backends[connection.backend].address;
-            (connection.client, service.address, local, backend, connection.state)
+            (connection.client, connection.asked, local, self.backend_at(connection), connection.state)
         });
         let mut all: Vec<_> = each.collect();
         all.sort();
@@ -22,8 +21,7 @@ impl Model {
 
     /// Client and service of every connection, in their order.
     pub fn connections_in_order(&self) -> Vec<(SocketAddr, SocketAddr)> {
-        let service = |connection: &Connection| self.services[connection.service.0].service.address;
-        self.connections.iter().map(|connection| (connection.client, service(connection))).collect()
+        self.connections.iter().map(|connection| (connection.client, connection.asked)).collect()
     }
 
     /// The tuple of the nth connection's packets from the backend; `None` where they do not pass here.

@@ -116,6 +116,8 @@ struct BackendState {
 #[derive(Debug, Clone)]
 struct Connection {
     client: SocketAddr,
+    /// Where the client's packets are to: of a service of any port what says which.
+    asked: SocketAddr,
     service: ServiceId,
     backend: usize,
     local: Option<SocketAddr>,
@@ -444,12 +446,21 @@ impl Model {
     fn inward(&self, connection: &Connection) -> Tuple {
         let service = &self.services[connection.service.0].service;
         let protocol = service.protocol.number();
-        Tuple { protocol, source: connection.client, destination: service.address }
+        Tuple { protocol, source: connection.client, destination: connection.asked }
+    }
+
+    /// A connection's backend, with the port that it is spoken to at.
+    fn backend_at(&self, connection: &Connection) -> SocketAddr {
+        let mut at = self.backends[connection.backend].address;
+        if at.port() == 0 {
+            at.set_port(connection.asked.port());
+        }
+        at
     }
 
     fn outward(&self, connection: &Connection) -> Option<Tuple> {
         let service = &self.services[connection.service.0].service;
-        let source = self.backends[connection.backend].address;
+        let source = self.backend_at(connection);
         let destination = match service.forward {
             ForwardingMethod::FullNat { .. } => connection.local?,
             ForwardingMethod::Nat => connection.client,
@@ -520,7 +531,7 @@ impl Model {
         let persistent = self.persistent_backend(service, client.ip(), tick);
         let backend = match persistent.or_else(|| before.filter(stays)) {
             Some(kept) => kept,
-            None => self.schedule(service, client)?,
+            None => self.schedule(service, packet.tuple)?,
         };
         self.count_towards(backend);
         if self.connections.len() + self.dead.len() >= self.capacity {
@@ -550,6 +561,7 @@ impl Model {
         let client_route = None;
         let mut connection = Connection {
             client,
+            asked: packet.tuple.destination,
             service,
             backend,
             local,
@@ -618,13 +630,14 @@ impl Model {
     }
 
     fn service_of(&self, packet: &Packet) -> Option<ServiceId> {
-        let takes = |known: &ServiceState| {
-            let service = &known.service;
-            known.open
-                && service.protocol.number() == packet.tuple.protocol
-                && service.address == packet.tuple.destination
+        let Tuple { protocol, destination, .. } = packet.tuple;
+        let listens = |at: SocketAddr| {
+            let takes = |known: &ServiceState| {
+                known.open && known.service.protocol.number() == protocol && known.service.address == at
+            };
+            self.services.iter().position(takes)
         };
-        self.services.iter().position(takes).map(ServiceId)
+        listens(destination).or_else(|| listens(SocketAddr::new(destination.ip(), 0))).map(ServiceId)
     }
 
     fn is_proxying_here(&self, packet: &Packet) -> bool {

@@ -11,9 +11,16 @@ use super::packet::{Kind, Packet};
 use super::{Connection, Direction, Model, Refusal, ServiceId};
 
 impl Model {
-    fn passing(&self, client: SocketAddr, service: ServiceId, backend: usize, tick: u32) -> Connection {
+    fn passing(
+        &self,
+        (client, asked): (SocketAddr, SocketAddr),
+        service: ServiceId,
+        backend: usize,
+        tick: u32,
+    ) -> Connection {
         Connection {
             client,
+            asked,
             service,
             backend,
             local: None,
@@ -38,10 +45,10 @@ impl Model {
         let client = packet.tuple.source;
         let backend = match self.persistent_backend(service, client.ip(), tick) {
             Some(kept) => kept,
-            None => self.schedule(service, client)?,
+            None => self.schedule(service, packet.tuple)?,
         };
         self.count_at_source(service, client.ip(), tick);
-        let mut connection = self.passing(client, service, backend, tick);
+        let mut connection = self.passing((client, packet.tuple.destination), service, backend, tick);
         if let ForwardingMethod::Tunnel { local } = &self.services[service.0].service.forward {
             let at = schedule::hash_source(client, true) as usize % local.len();
             connection.local = Some(SocketAddr::new(local[at], 0));
@@ -63,7 +70,7 @@ impl Model {
         if is_anothers || is_own {
             return None;
         }
-        let (at, _) = self.services.iter().enumerate().find(|(_, known)| {
+        let (at, known) = self.services.iter().enumerate().find(|(_, known)| {
             let service = &known.service;
             known.open
                 && one_packet::comes_back_by_source(service)
@@ -72,7 +79,8 @@ impl Model {
         })?;
         let backend =
             self.backends.iter().position(|known| known.service.0 == at && known.address == source && !known.gone)?;
-        self.connections.push(self.passing(client, ServiceId(at), backend, tick));
+        let connection = self.passing((client, known.service.address), ServiceId(at), backend, tick);
+        self.connections.push(connection);
         Some((self.connections.len() - 1, Direction::Outward))
     }
 }

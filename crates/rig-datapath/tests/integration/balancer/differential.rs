@@ -144,14 +144,14 @@ fn payload() -> impl Strategy<Value = u16> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        22 => (0_u8..4, 0_u8..12, 0_u8..24, flags(), payload(), spoil()).prop_map(
+        22 => (0_u8..4, 0_u8..12, 0_u8..30, flags(), payload(), spoil()).prop_map(
             |(client, port, service, flags, payload, spoil)| Step::In { client, port, service, flags, payload, spoil }
         ),
         10 => (any::<u16>(), flags(), payload(), spoil())
             .prop_map(|(connection, flags, payload, spoil)| Step::Out { connection, flags, payload, spoil }),
         4 => (any::<u16>(), any::<bool>(), prop_oneof![4 => Just(3_u8), 2 => Just(1), 2 => Just(2), 2 => Just(4), 1 => 8_u8..13], 20_u8..80)
             .prop_map(|(connection, outward, kind, quoted)| Step::Error { connection, outward, kind, quoted }),
-        12 => (0_u8..4, 0_u8..12, 0_u8..10, any::<u8>())
+        12 => (0_u8..4, 0_u8..12, 0_u8..11, any::<u8>())
             .prop_map(|(client, port, service, options)| Step::Open { client, port, service, options }),
         12 => (any::<u8>(), any::<bool>(), 0_u8..16, any::<u8>(), flags()).prop_map(
             |(nth, probe, wrong, options, flags)| Step::Acknowledge { nth, probe, wrong, options, flags }
@@ -173,6 +173,14 @@ fn client(number: u8, v6: bool) -> IpAddr {
     // The last has a neighbour entry.
     let host = [60, 61, 62, 50][usize::from(number)];
     if v6 { format!("fd00::{host}").parse().unwrap() } else { IpAddr::from([10, 0, 0, host]) }
+}
+
+/// One of some ports where a service is of any: also those that others at its address or its backends have.
+fn asked(mut service: SocketAddr, which: u16) -> SocketAddr {
+    if service.port() == 0 {
+        service.set_port([7000, 7001, 8080, 80, 90, 53, 83, 0][usize::from(which) % 8]);
+    }
+    service
 }
 
 /// A frame as a step wants it.
@@ -239,6 +247,7 @@ impl ProgramAndModel<'_> {
                     .get(usize::from(service))
                     .copied()
                     .unwrap_or((Protocol::Tcp, "10.0.0.200:81".parse().unwrap()));
+                let address = asked(address, payload);
                 let source = SocketAddr::new(client(number, address.is_ipv6()), 5000 + u16::from(port));
                 let l4 = if protocol == Protocol::Tcp { L4::Tcp(flags) } else { L4::Udp };
                 let frame = Frame::new(l4, source, address).payload(&vec![port; payload.into()]);
@@ -258,7 +267,8 @@ impl ProgramAndModel<'_> {
                     (protocol, local, backend)
                 } else {
                     let (client, service, ..) = known[nth];
-                    let known = self.services.iter().find(|(_, address)| *address == service);
+                    let is_at = |port| self.services.iter().find(|(_, at)| *at == SocketAddr::new(service.ip(), port));
+                    let known = is_at(service.port()).or_else(|| is_at(0));
                     (known.map_or(Protocol::Tcp, |(protocol, _)| *protocol), service, client)
                 };
                 let l4 = if protocol == Protocol::Tcp { L4::Tcp(ACK) } else { L4::Udp };
@@ -313,6 +323,7 @@ impl ProgramAndModel<'_> {
                     "[fd00::215]:80",
                     "[fd00::216]:80",
                     "[fd00::217]:80",
+                    "[fd00::208]:81",
                 ];
                 let service = all[usize::from(service)];
                 let address: SocketAddr = service.parse().unwrap();
@@ -497,7 +508,7 @@ struct Sequence {
 }
 
 fn sizes() -> Sizes {
-    Sizes { services: 32, backends: 128, ..small() }
+    Sizes { services: 48, backends: 160, ..small() }
 }
 
 /// The file of a sequence that is to be played in place of random ones.

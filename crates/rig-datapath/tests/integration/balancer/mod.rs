@@ -2,6 +2,7 @@
 
 mod access;
 mod adopt;
+mod any_port;
 mod capture;
 mod cases;
 mod changes;

@@ -182,6 +182,7 @@ fn a_service_becomes_one_and_ceases_to_be_one() {
         client: "10.0.0.50:5009".parse().unwrap(),
         service: V.parse().unwrap(),
         backend: "10.0.0.10:8053".parse().unwrap(),
+        any_port: false,
         local: None,
     };
     assert_eq!(lab.balancer.adopter().adopt(&told).unwrap(), Adopted::Refused(AdoptionRefusal::NoService));

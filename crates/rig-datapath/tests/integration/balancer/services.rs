@@ -169,6 +169,46 @@ fn everything() -> Vec<Service> {
             ..service("[fd00::216]:80", full_nat(&["10.0.0.106"]), &[backend("10.0.0.10:8080", 1)])
         },
         proxy_v2(service("[fd00::217]:80", full_nat(&["10.0.0.106"]), &[backend("10.0.0.13:8080", 1)])),
+        // Of any port: beside others of the same addresses, which share backends, and in a group.
+        with(
+            Scheduler::LeastConnections,
+            service(
+                "10.0.0.201:0",
+                ForwardingMethod::Nat,
+                &[Backend { lower_limit: NonZeroU32::new(2), ..limited("10.0.0.10:0", 4) }, backend("10.0.0.11:0", 2)],
+            ),
+        ),
+        keep(persistent(
+            5,
+            31,
+            service("10.0.0.202:0", ForwardingMethod::Route, &["10.0.0.10:0", "10.0.0.12:0"].map(|at| backend(at, 1))),
+        )),
+        persistent(
+            60,
+            124,
+            udp_service(
+                "[fd00::205]:0",
+                ForwardingMethod::Nat,
+                &["[fd00::10]:0", "[fd00::11]:0"].map(|at| backend(at, 1)),
+            ),
+        ),
+        with(
+            Scheduler::Maglev,
+            udp_service(
+                "10.0.0.203:0",
+                tunnel(&["10.0.0.100", "10.0.0.101"]),
+                &[packed(backend("10.0.0.12:0", 1), GUE, 0)],
+            ),
+        ),
+        always(service("[fd00::208]:0", ForwardingMethod::Nat, &[backend("[fd00::11]:0", 1)])),
+        once(with(
+            Scheduler::SourceHash,
+            udp_service(
+                "10.0.0.212:0",
+                ForwardingMethod::Route,
+                &["10.0.0.11:0", "10.0.0.13:0"].map(|at| backend(at, 1)),
+            ),
+        )),
     ]
 }
 
@@ -191,6 +231,10 @@ pub fn configs() -> Vec<Config> {
     listed[0].access = lists(&["10.0.0.60/32"], &["10.0.0.50/32"]);
     listed[1].access = lists(&[], &["10.0.0.62/32"]);
     listed[2].access = lists(&["fd00::/32"], &["fd00::60/127", "::/0"]);
+    // What was of one port is of any, and the other way round.
+    listed[3].address.set_port(8080);
+    listed[4].address.set_port(90);
+    listed[4].backends.iter_mut().for_each(|backend| backend.address.set_port(90));
     listed[14].one_packet = false;
     listed[14].backends.rotate_left(1);
     listed[15].access = lists(&[], &["10.0.0.60/32"]);
