@@ -63,13 +63,20 @@ fn of_machine(environment: &Environment) -> Vec<(String, String)> {
         ("Transparent huge pages", environment.huge_pages.clone()),
     ];
     let recorded = recorded.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let labels = environment.labels.iter().map(|(key, value)| (format!("Label {key}"), value.clone()));
     let mitigations =
         environment.mitigations.iter().map(|(name, state)| (format!("Vulnerability {name}"), state.clone()));
     let cards = environment
         .cards
         .iter()
         .flat_map(|(card, told)| told.iter().map(move |(name, value)| (format!("{card}: {name}"), value.clone())));
-    fixed.chain(recorded).chain(cards).chain(mitigations).chain(environment.sysctls.iter().cloned()).collect()
+    fixed
+        .chain(labels)
+        .chain(recorded)
+        .chain(cards)
+        .chain(mitigations)
+        .chain(environment.sysctls.iter().cloned())
+        .collect()
 }
 
 /// For a reader.

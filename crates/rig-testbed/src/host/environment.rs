@@ -104,6 +104,9 @@ pub struct Environment {
     /// Of a machine of several its cards, by their names: what they are and how they are set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cards: BTreeMap<String, BTreeMap<String, String>>,
+    /// What users tell the machine apart by: the host's in hosts.toml.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Of a run over several machines that of each, by its node; what stands beside it is of the first.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub machines: BTreeMap<String, Environment>,
@@ -113,7 +116,8 @@ impl Environment {
     /// That of several machines, each of a node.
     pub fn of_several(machines: Vec<(String, Self)>) -> Self {
         let first = machines.first().map(|(_, first)| first.clone()).unwrap_or_default();
-        Self { machines: machines.into_iter().collect(), cards: BTreeMap::new(), ..first }
+        let machines = machines.into_iter().collect();
+        Self { machines, cards: BTreeMap::new(), labels: BTreeMap::new(), ..first }
     }
 
     /// Whether it was recorded: of runs that another tool's output alone tells of it was not.
@@ -171,6 +175,7 @@ pub fn environment(rootless: bool, build: Build) -> Environment {
         // The caller fills it in: only the accountant of its host knows how CPU time is counted.
         cpu_time: None,
         cards: BTreeMap::new(),
+        labels: BTreeMap::new(),
         machines: BTreeMap::new(),
     }
 }

@@ -241,7 +241,13 @@ fn hosts_are_checked_ahead() {
             let report: Value = serde_json::from_slice(&output.stdout).unwrap();
             (output.status.code(), report)
         };
-        let (status, report) = check(&["a=m1", "b=m2"]);
+        let hosts = fs::read_to_string(machines.file("hosts.toml")).unwrap();
+        let hosts = hosts.replace("]\ncommand", "]\nlabels = { rack = \"b1\" }\ncommand");
+        fs::write(machines.file("hosts.toml"), hosts).unwrap();
+        let (status, report) = check(&["--host-label", "rack=b1"]);
+        let [a, b] = [0, 1].map(|number| &report["hosts"][number]);
+        assert_eq!([&a["node"], &a["host"], &b["node"], &b["host"]], ["a", "m1", "b", "m2"]);
+        assert_eq!(a["labels"]["rack"], "b1");
         assert_eq!((status, &report["ready"]), (Some(0), &true.into()), "{report}");
         assert_eq!(report["hosts"][0]["interfaces"][0]["addresses"][0], "192.0.2.1/24");
         assert_eq!(report["networks"][0]["interfaces"], serde_json::json!(["eth1", "eth1"]));
