@@ -438,6 +438,35 @@ fn what_cpus_ran_is_sampled_on_each_machine() {
     });
 }
 
+/// A datapath under test is a machine of its own, whose CPUs run it in the kernel.
+#[test]
+fn what_cpus_of_a_dut_ran_is_sampled_on_its_machine() {
+    if let Err(error) = rig_sys::perf::probe() {
+        return skip(Lack::Sampling, error);
+    }
+    // Threads of the kernel receive for a DUT.
+    world::own_among_processes(|| {
+        let machines = Machines::new(3);
+        let on = ["--on", "client=m1:eth1", "--on", "dut=m2:eth1,eth2", "--on", "server=m3:eth1"];
+        let suite = machines.file("balancer.toml");
+        fs::write(&suite, world::balancer_at_a_rate()).unwrap();
+        let layers = ["--only", "cps-balancer-1", "--layers"];
+        let report = machines.report(suite.to_str().unwrap(), &[&on[..], &layers, &SHORT].concat());
+        let layers = &trials(&report)["cps-balancer-1"]["layers"];
+        let nodes = layers["nodes"].as_array().unwrap();
+        let names: Vec<&Value> = nodes.iter().map(|node| &node["node"]).collect();
+        assert_eq!(names, ["client", "balancer", "server"]);
+        for node in nodes {
+            let samples = node["parts"].as_array().unwrap().iter().map(|part| part["samples"].as_u64().unwrap());
+            assert!(samples.sum::<u64>() > 0, "{node}");
+        }
+        // Only the balancer's machine runs its program.
+        let runs_it = |node: &&Value| node["parts"].as_array().unwrap().iter().any(|part| part["layer"] == "balancer");
+        let running: Vec<&Value> = nodes.iter().filter(runs_it).map(|node| &node["node"]).collect();
+        assert_eq!(running, ["balancer"], "{layers}");
+    });
+}
+
 /// What is said to a machine and heard of it while a load is measured is 1 kB a second at most: by so much more is said in a longer window.
 /// And what is told of the machines meanwhile.
 #[test]
