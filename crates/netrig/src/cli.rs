@@ -16,6 +16,7 @@ use crate::command::ab::AbArgs;
 use crate::command::calibrate::CalibrateArgs;
 use crate::command::compare::CompareArgs;
 use crate::command::hosts::NodeOnHost;
+use crate::command::hosts::labels::HostLabel;
 use crate::command::k8s::{ManifestArgs, hidden_in_short_help};
 use crate::command::report::{HistoryArgs, ReportArgs, SeriesArgs};
 use crate::command::run::RunArgs;
@@ -56,8 +57,11 @@ enum HostsCommand {
     #[command(after_help = examples::HOSTS_CHECK)]
     Check {
         /// A node and its host, as `netrig run --on` takes them
-        #[arg(required = true, value_name = "NODE=HOST[:INTERFACES]")]
+        #[arg(required_unless_present = "host_label", value_name = "NODE=HOST[:INTERFACES]")]
         nodes: Vec<NodeOnHost>,
+        /// Hosts that have this label in the hosts file, as nodes a, b, c ...; of several labels all have to hold
+        #[arg(long, value_name = "KEY=VALUE", conflicts_with = "nodes")]
+        host_label: Vec<HostLabel>,
         /// How hosts are reached [default: ~/.config/netrig/hosts.toml]
         #[arg(long, value_name = "FILE")]
         hosts: Option<PathBuf>,
@@ -348,8 +352,8 @@ impl Cli {
     pub fn execute(self) -> Result<Exit, Failure> {
         match self.command {
             Command::Doctor { json } => command::doctor::doctor(json),
-            Command::Hosts { command: HostsCommand::Check { nodes, hosts, json } } => {
-                command::hosts::check::check(&nodes, hosts.as_deref(), json)
+            Command::Hosts { command: HostsCommand::Check { nodes, host_label, hosts, json } } => {
+                command::hosts::check::check(&nodes, &host_label, hosts.as_deref(), json)
             }
             Command::List { scenarios } => command::suites::list(scenarios),
             Command::Show { suite, all } => command::suites::show(&suite, all),

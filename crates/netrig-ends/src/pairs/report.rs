@@ -1,5 +1,7 @@
 //! The report of tests between all pairs of several hosts.
 
+use std::collections::BTreeMap;
+
 use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty};
 use rig_facts::record::described;
 use rig_facts::store::Run;
@@ -193,7 +195,29 @@ impl Report<'_> {
                 .throughput
                 .map(|median| format!("Half of all directions carry more than {}.", bits_at_a_glance(median))),
         );
+        table.notes.extend(self.labels());
         table
+    }
+
+    /// Of a host; none where it was not reached.
+    fn labels_of(&self, host: &str) -> Option<&BTreeMap<String, String>> {
+        self.run.environment.machines.get(host).map(|machine| &machine.labels).filter(|labels| !labels.is_empty())
+    }
+
+    /// For each key of labels which hosts have which value: `rack: b1 (web1, web2), b2 (web3)`.
+    fn labels(&self) -> Vec<String> {
+        let mut keys: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
+        for host in &self.test.hosts {
+            for (key, value) in self.labels_of(&host.name).into_iter().flatten() {
+                keys.entry(key).or_default().entry(value).or_default().push(&host.name);
+            }
+        }
+        let of_value = |(value, hosts): (&str, Vec<&str>)| format!("{value} ({})", hosts.join(", "));
+        keys.into_iter()
+            .map(|(key, values)| {
+                format!("Label {key}: {}.", values.into_iter().map(of_value).collect::<Vec<_>>().join(", "))
+            })
+            .collect()
     }
 
     fn latencies(&self) -> Table {
@@ -310,11 +334,14 @@ impl Report<'_> {
                 "slow_because": reasons,
             })
         });
-        let hosts = self
-            .test
-            .hosts
-            .iter()
-            .map(|host| json!({ "name": host.name, "addresses": host.addresses, "left_out": host.left_out }));
+        let hosts = self.test.hosts.iter().map(|host| {
+            let PairedHost { name, addresses, left_out, .. } = host;
+            let mut told = json!({ "name": name, "addresses": addresses, "left_out": left_out });
+            if let Some(labels) = self.labels_of(name) {
+                told["labels"] = json!(labels);
+            }
+            told
+        });
         let failed = self.failed().into_iter().map(|(id, how)| json!({ "test": id, "why": how.to_string() }));
         json!({
             "kind": "pairs",

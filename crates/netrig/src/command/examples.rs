@@ -21,6 +21,7 @@ pub const HOSTS_CHECK: &str = "\
 Examples:
   netrig hosts check a=web1 b=web2             as ssh or hosts.toml knows them
   netrig hosts check a=web1:eth1 b=web2:eth1   by these interfaces
+  netrig hosts check --host-label rack=b1      all hosts with this label
 Status: 0 a suite can be run, 2 bad input, 3 none can, or a host is not reached.";
 
 pub const LIST: &str = "\

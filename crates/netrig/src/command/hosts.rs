@@ -1,6 +1,7 @@
 //! Hosts by their names: what `--host` and `--on` take, and hosts.toml.
 
 pub mod check;
+pub mod labels;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,6 +23,7 @@ use rig_testbed::topology::check_name;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use self::labels::HostLabel;
 use crate::BUILD;
 
 /// Where nodes are to be.
@@ -125,6 +127,33 @@ impl fmt::Display for NodeOnHost {
 }
 
 impl NodeOnHost {
+    /// Nodes a, b, c and so on, on the hosts of the file that have all of these labels.
+    ///
+    /// # Errors
+    /// As [`hosts_of`], and for more than there are letters.
+    pub fn of_labels(file: Option<&Path>, labels: &[HostLabel]) -> anyhow::Result<Vec<Self>> {
+        let hosts = hosts_of(file, &[], labels)?;
+        let letters = 'a'..='z';
+        if hosts.len() > letters.clone().count() {
+            bail!("{} hosts have {}: 26 are the most that are checked together", hosts.len(), labels::in_words(labels));
+        }
+        let on = |(node, host): (char, NamedHost)| Self {
+            node: node.to_string(),
+            host: HostChoice::Named(host.name),
+            interfaces: Vec::new(),
+        };
+        Ok(letters.zip(hosts).map(on).collect())
+    }
+
+    /// Those that hosts.toml gives its host.
+    fn labels(&self, file: Option<&Path>) -> BTreeMap<String, String> {
+        match &self.host {
+            // A mistake in the file is told where the host is reached.
+            HostChoice::Named(name) => named(name, file).map(|host| host.access.labels).unwrap_or_default(),
+            HostChoice::Local | HostChoice::Child => BTreeMap::new(),
+        }
+    }
+
     /// Reaches its host, with the CPUs that hosts.toml names.
     fn start(&self, file: Option<&Path>) -> anyhow::Result<(HostOfNode, Option<CpuSet>)> {
         let program = std::env::current_exe().context("find netrig's own program")?;
@@ -236,6 +265,9 @@ struct HostSettings {
     address: Option<IpAddr>,
     /// CPUs for a node on it, as `0-3`; without them all that netrig may use there.
     cpus: Option<String>,
+    /// What it is told apart by, as `{ rack = "b1", role = "edge" }`, in records and by `--host-label`: at most 16, of 63 letters, digits, `-`, `_` and `.` each.
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
 }
 
 /// A host as hosts.toml has it, or a destination of ssh.
@@ -277,16 +309,16 @@ fn default_file() -> Option<PathBuf> {
     Some(base.join("netrig/hosts.toml")).filter(|file| file.exists())
 }
 
-/// The hosts that are named, or all that the file has.
+/// The hosts that are named, or all that the file has, of which each has all of these labels.
 ///
 /// # Errors
 /// For a mistake in the file, a name that stands twice, and fewer than two.
-pub fn hosts_of(file: Option<&Path>, names: &[String]) -> anyhow::Result<Vec<NamedHost>> {
+pub fn hosts_of(file: Option<&Path>, names: &[String], labels: &[HostLabel]) -> anyhow::Result<Vec<NamedHost>> {
     let mut all = names.to_vec();
     let file = file.map(Path::to_owned).or_else(default_file);
     if all.is_empty() {
         let Some(file) = &file else {
-            bail!("no host is named: --hosts FILE has them, or --only web1,web2,web3");
+            bail!("no host is named: a hosts file has them, which --hosts FILE names");
         };
         let text = load_text(file)?;
         let name = file.display().to_string();
@@ -300,10 +332,15 @@ pub fn hosts_of(file: Option<&Path>, names: &[String]) -> anyhow::Result<Vec<Nam
     if let Some((_, twice)) = all.iter().enumerate().find(|(number, name)| all[..*number].contains(name)) {
         bail!("host {twice} is named twice");
     }
-    if all.len() < 2 {
-        bail!("pairs need two hosts or more, and {} named", if all.is_empty() { "none is" } else { "one is" });
+    let mut hosts = all.iter().map(|name| named(name, file.as_deref())).collect::<anyhow::Result<Vec<_>>>()?;
+    hosts.retain(|host| labels.iter().all(|label| label.is_in(&host.access.labels)));
+    match (hosts.as_slice(), labels) {
+        ([_, _, ..], _) => Ok(hosts),
+        ([], []) => bail!("two hosts or more are needed, and none is named"),
+        ([_], []) => bail!("two hosts or more are needed, and one is named"),
+        ([], _) => bail!("two hosts or more are needed, and none has {}", labels::in_words(labels)),
+        ([one], _) => bail!("two hosts or more are needed, and one has {}: {}", labels::in_words(labels), one.name),
     }
-    all.iter().map(|name| named(name, file.as_deref())).collect()
 }
 
 /// A host by its name.
@@ -322,7 +359,9 @@ fn named_in(name: &str, file: &str, text: &str) -> Result<NamedHost, FileError> 
     let mut hosts: HostsFile = source.read()?;
     let Some(settings) = hosts.host.remove(name) else { return Ok(NamedHost::ssh(name)) };
     let error = |what: &str| source.error(settings.span(), format!("host '{name}' {what}"), None);
-    let HostSettings { ssh, command, program, binary, r#become, interface, address, cpus } = settings.get_ref().clone();
+    let HostSettings { ssh, command, program, binary, r#become, interface, address, cpus, labels } =
+        settings.get_ref().clone();
+    labels::check_all(&labels).map_err(|why| error(&why))?;
     let access = match (ssh, command) {
         (Some(_), Some(_)) => return Err(error("has both `ssh` and `command`: one of them reaches it")),
         (None, Some(command)) if command.is_empty() => return Err(error("has an empty `command`")),
@@ -346,7 +385,7 @@ fn named_in(name: &str, file: &str, text: &str) -> Result<NamedHost, FileError> 
         Some(OneOrMany::One(name)) => vec![name],
         Some(OneOrMany::Many(names)) => names.into_iter().map(Spanned::into_inner).collect(),
     };
-    let access = HostAccess { program, binary, run_as, ..access };
+    let access = HostAccess { program, binary, run_as, labels, ..access };
     Ok(NamedHost { name: name.to_owned(), access, interfaces, address, cpus: cpus.transpose()? })
 }
 
@@ -357,6 +396,7 @@ mod tests {
     const FILE: &str = r#"
         [host.web1]
         become = "sudo -n"
+        labels = { rack = "b1", role = "edge" }
         [host.web2]
         ssh = ["-p", "2222", "me@192.0.2.2"]
         program = "/opt/netrig"
@@ -377,9 +417,35 @@ mod tests {
             (last(&of("web2")), of("web2").program.as_deref()),
             ("me@192.0.2.2".to_owned(), Some("/opt/netrig"))
         );
+        assert_eq!(labels::each(&of("web1").labels).collect::<Vec<_>>(), ["rack=b1", "role=edge"]);
+        assert_eq!(of("web2").labels, BTreeMap::new());
         assert_eq!(of("box").command, ["docker", "exec", "-i", "box"]);
         assert_eq!(of("box").binary.as_deref(), Some(Path::new("/etc/netrig-aarch64")));
         assert_eq!(of("other"), HostAccess::ssh("other", &["other".to_owned()]));
+    }
+
+    #[test]
+    fn hosts_are_chosen_by_labels_that_all_hold() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let host = |name: &str, rack: &str, role: &str| {
+            format!("[host.{name}]\nlabels = {{ rack = \"{rack}\", role = \"{role}\" }}\n")
+        };
+        let text = [host("m1", "b1", "edge"), host("m2", "b1", "core"), host("m3", "b2", "edge")].concat();
+        std::fs::write(file.path(), text + "[host.m4]\n").unwrap();
+        let of = |names: &[&str], labels: &[&str]| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            let labels: Vec<HostLabel> = labels.iter().map(|label| label.parse().unwrap()).collect();
+            let hosts = hosts_of(Some(file.path()), &names, &labels).map_err(|error| error.to_string())?;
+            Ok::<_, String>(hosts.into_iter().map(|host| host.name).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[], &[]).unwrap(), ["m1", "m2", "m3", "m4"]);
+        assert_eq!(of(&[], &["rack=b1"]).unwrap(), ["m1", "m2"]);
+        assert_eq!(of(&["m4", "m3", "m1"], &["role=edge"]).unwrap(), ["m3", "m1"]);
+        assert!(of(&[], &["rack=b1", "role=edge"]).unwrap_err().ends_with("one has rack=b1, role=edge: m1"));
+        assert!(of(&[], &["rack=b9"]).unwrap_err().ends_with("none has rack=b9"));
+        let nodes = NodeOnHost::of_labels(Some(file.path()), &["role=edge".parse().unwrap()]).unwrap();
+        assert_eq!(nodes.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a=m1", "b=m3"]);
+        assert_eq!(nodes[1].labels(Some(file.path()))["rack"], "b2");
     }
 
     #[test]
@@ -412,6 +478,9 @@ mod tests {
             ("[host.a]\nprogram = \"x\"\nbinary = \"y\"", 1, "one of them"),
             ("[host.a]\nuser = \"x\"", 2, "user"),
             ("[host.a]\ncpus = \"one\"", 1, "list of CPUs"),
+            ("[host.a]\nlabels = { rack = \"b 1\" }", 1, "the value 'b 1' is not"),
+            ("[host.a]\nlabels = { \"\" = \"b1\" }", 1, "the key '' is not"),
+            ("[host.a]\nlabels = { rack = 1 }", 2, "string"),
         ] {
             let error = named_in("a", "hosts.toml", text).unwrap_err();
             assert_eq!(error.line, Some(line), "{error}");

@@ -25,10 +25,14 @@ use super::report;
 use super::run::RunArgs;
 
 pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
-    let why = ("--on", !args.on.is_empty(), "each host is in all pairs; --only web1,web2,web3 chooses some");
+    let why = (
+        "--on",
+        !args.on.is_empty(),
+        "each host is in all pairs; --only web1,web2,web3 and --host-label KEY=VALUE choose some",
+    );
     let hosts = ("--host", args.host.is_some(), "hosts are those of --hosts or --only");
     refuse(args, PAIRS, &[why, hosts]).or_exit(Exit::BadInput)?;
-    let hosts = hosts_of(args.hosts.as_deref(), &args.only).or_exit(Exit::BadInput)?;
+    let hosts = hosts_of(args.hosts.as_deref(), &args.only, &args.host_label).or_exit(Exit::BadInput)?;
     let path = report::path_of(&args.store)?;
     let output = Output::choose(args.output.output.as_deref())?;
     let all =

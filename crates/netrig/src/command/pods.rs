@@ -52,7 +52,8 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     let hosts = ("--hosts", args.hosts.is_some(), "hosts are the pods that it makes");
     let on = ("--on", !args.on.is_empty(), "--nodes NODE,NODE chooses nodes of the cluster");
     let elsewhere = ("--host", args.host.is_some(), "--context chooses the cluster");
-    refuse(args, PODS, &[hosts, on, elsewhere]).or_exit(Exit::BadInput)?;
+    let label = ("--host-label", !args.host_label.is_empty(), "it chooses hosts of a hosts file");
+    refuse(args, PODS, &[hosts, on, elsewhere, label]).or_exit(Exit::BadInput)?;
     pods.check().or_exit(Exit::BadInput)?;
     let cases = cases(args).or_exit(Exit::BadInput)?;
     let path = report::path_of(&args.store)?;

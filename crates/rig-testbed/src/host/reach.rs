@@ -70,6 +70,8 @@ pub struct HostAccess {
     pub binary: Option<PathBuf>,
     /// In front of the program: `sudo -n`.
     pub run_as: Vec<String>,
+    /// What users tell it apart by, for records.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// How a command line takes what it shall run.
@@ -93,7 +95,15 @@ impl HostAccess {
     /// A command line that runs there what more words say.
     pub fn command(name: &str, command: Vec<String>) -> Self {
         let takes = CommandForm::Words;
-        Self { name: name.to_owned(), command, takes, program: None, binary: None, run_as: Vec::new() }
+        Self {
+            name: name.to_owned(),
+            command,
+            takes,
+            program: None,
+            binary: None,
+            run_as: Vec::new(),
+            labels: BTreeMap::new(),
+        }
     }
 
     /// What is to be started here, for a program of `copied` that is copied unless it is there.

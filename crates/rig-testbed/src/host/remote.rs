@@ -50,6 +50,8 @@ const END_PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct Remote {
     name: String,
+    /// What users tell it apart by, which it does not know itself.
+    labels: BTreeMap<String, String>,
     client: Mutex<ProcessClient<Replies, HostInput>>,
     link: Arc<Link>,
     /// Of the process that is started next.
@@ -129,7 +131,9 @@ impl Remote {
         let copied = access.program.is_none().then(|| Binary::shared(program)).transpose()?;
         let mut command = access.to_start(copied.as_deref())?;
         let reached = Self::open(&access.name, command.stderr(Stdio::piped()), copied.as_deref(), stop);
-        reached.map_err(|error| LostPeer(access.not_reached(&format!("{error:#}"))).into())
+        let mut reached = reached.map_err(|error| LostPeer(access.not_reached(&format!("{error:#}"))))?;
+        reached.labels.clone_from(&access.labels);
+        Ok(reached)
     }
 
     /// A host that `command` starts, or leads to.
@@ -168,7 +172,8 @@ impl Remote {
         };
         let client = ProcessClient::open(format!("host {name}"), Box::new(program), stderr, open)?;
         let client = Mutex::new(client);
-        Ok(Self { name: name.to_owned(), client, link, process: AtomicU64::new(0), listener })
+        let (name, labels) = (name.to_owned(), BTreeMap::new());
+        Ok(Self { name, labels, client, link, process: AtomicU64::new(0), listener })
     }
 
     fn ask(&self, question: &Question) -> Result<Answer> {
@@ -211,7 +216,8 @@ impl Host for Remote {
     }
 
     fn environment(&self) -> Result<Environment> {
-        expect!(self, &Question::Environment, Answer::Environment(environment) => *environment)
+        let environment = expect!(self, &Question::Environment, Answer::Environment(environment) => *environment)?;
+        Ok(Environment { labels: self.labels.clone(), ..environment })
     }
 
     fn probe(&self, congestion_controls: &[String]) -> Result<probe::Facts> {

@@ -24,6 +24,7 @@ use rig_testbed::topology::{Endpoint, Family, Path as TestbedPath, Topology, Wir
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::labels::{self, HostLabel};
 use super::{NodeOnHost, NodesOnHosts, group_number};
 use crate::command::doctor::support;
 use crate::command::run::Survey;
@@ -46,6 +47,9 @@ struct HostReport {
     node: String,
     /// As it was named.
     host: String,
+    /// Of hosts.toml.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: BTreeMap<String, String>,
     #[serde(flatten)]
     state: HostState,
 }
@@ -111,8 +115,13 @@ pub fn schemas() -> [(&'static str, Schema); 1] {
 /// Reaches hosts, and tells what a run with the nodes on them would make.
 ///
 /// # Errors
-/// When the nodes are none that a run takes.
-pub fn check(nodes: &[NodeOnHost], file: Option<&Path>, json: bool) -> Result<Exit, Failure> {
+/// When the nodes are none that a run takes, or too few hosts have these labels, which choose them where no node is named.
+pub fn check(nodes: &[NodeOnHost], labels: &[HostLabel], file: Option<&Path>, json: bool) -> Result<Exit, Failure> {
+    let chosen = match nodes {
+        [] => NodeOnHost::of_labels(file, labels).or_exit(Exit::BadInput)?,
+        _ => nodes.to_vec(),
+    };
+    let nodes = chosen.as_slice();
     super::refuse(nodes).or_exit(Exit::BadInput)?;
     if nodes.iter().any(NodeOnHost::is_here) {
         crate::command::gain_privilege()?;
@@ -149,7 +158,8 @@ fn examine(nodes: &[NodeOnHost], file: Option<&Path>, suites: Vec<Suite>) -> Hos
             }
             Err(why) => HostState::NotReached { why: in_words(&why) },
         };
-        hosts.push(HostReport { node: node.node.clone(), host: node.host.to_string(), state });
+        let (host, labels) = (node.host.to_string(), node.labels(file));
+        hosts.push(HostReport { node: node.node.clone(), host, labels, state });
     }
     let all = members.len() == nodes.len();
     let group = all.then(|| HostGroup::new(members, group_number()));
@@ -273,8 +283,12 @@ fn text(report: &HostsReport, format: Format, width: usize) -> String {
     text + "\n" + &wrapped(&visible(&verdict), "", "  ", width)
 }
 
-fn host_text(HostReport { node, host, state }: &HostReport, width: usize) -> String {
+fn host_text(HostReport { node, host, labels, state }: &HostReport, width: usize) -> String {
     let mut text = String::new();
+    let host = match labels.is_empty() {
+        true => host.clone(),
+        false => format!("{host} ({})", labels::in_words(labels::each(labels))),
+    };
     let mut line = |indent: &str, words: &str| {
         text += &wrapped(&visible(words), indent, &format!("{indent}  "), width);
     };

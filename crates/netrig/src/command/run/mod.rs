@@ -30,6 +30,7 @@ use self::selection::Selection;
 pub(super) use self::selection::{Length, before};
 pub(super) use self::survey::Survey;
 use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
+use super::hosts::labels::HostLabel;
 use super::hosts::{HostChoice, NodeOnHost, start_each};
 use super::k8s::RunPodArgs;
 use super::{gain_privilege, pairs, pods};
@@ -41,9 +42,9 @@ pub struct RunArgs {
     /// `pods` makes pods in a Kubernetes cluster by kubectl, measures between them and deletes them: from pod to pod on two nodes and on one,
     /// through a Service's ClusterIP, and in the nodes' own network. --only pod,same-node,host,service chooses some of it.
     ///
-    /// `pairs` tests each host of the hosts file, or of --only, with each other one: streams both ways, and transactions. It builds
-    /// nothing, so it needs no root. In each round every host is in one pair at most. It takes --only, --window, --trials, --quick,
-    /// --label, --strict, --hosts, --against and where to write and to store.
+    /// `pairs` tests each host of the hosts file, or of --only and --host-label, with each other one: streams both ways, and transactions.
+    /// It builds nothing, so it needs no root. In each round every host is in one pair at most. It takes --only, --host-label, --window,
+    /// --trials, --quick, --label, --strict, --hosts, --against and where to write and to store.
     pub suite: OsString,
     /// A first look: short windows, few trials, wide intervals
     #[arg(long)]
@@ -108,6 +109,9 @@ pub struct RunArgs {
     /// How hosts are reached [default: ~/.config/netrig/hosts.toml]
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub hosts: Option<PathBuf>,
+    /// Of `pairs`: hosts that have this label in the hosts file; of several labels all have to hold
+    #[arg(long, value_name = "KEY=VALUE", hide_short_help = true)]
+    pub host_label: Vec<HostLabel>,
     /// Also sample what each layer costs; FILE adds layers
     #[arg(long, num_args = 0..=1, require_equals = true, value_name = "FILE")]
     pub layers: Option<Option<PathBuf>>,
@@ -149,6 +153,10 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     }
     if args.suite == PAIRS {
         return pairs::run(args);
+    }
+    if !args.host_label.is_empty() {
+        let error = anyhow!("--host-label chooses hosts of pairs: netrig run pairs; here --on NODE=HOST names each");
+        return Err(Failure::new(Exit::BadInput, error));
     }
     if args.hosts.is_some() && args.host.is_none() && args.on.is_empty() {
         let error =

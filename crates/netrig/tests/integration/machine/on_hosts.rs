@@ -18,13 +18,13 @@ use super::world::{self, NETRIG};
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Machines in a row, each joined with the next one: all have an `eth1`, and those between two others an `eth2`.
-struct Machines {
-    machines: Vec<NetNs>,
+pub(super) struct Machines {
+    pub(super) machines: Vec<NetNs>,
     directory: tempfile::TempDir,
 }
 
 impl Machines {
-    fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize) -> Self {
         let machines: Vec<NetNs> = (0..count).map(|_| NetNs::create().unwrap()).collect();
         let netlink = |ns: &NetNs| Netlink::open(ns).unwrap();
         machines.iter().for_each(|ns| netlink(ns).set_up("lo").unwrap());
@@ -70,7 +70,7 @@ impl Machines {
         true
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
@@ -241,7 +241,13 @@ fn hosts_are_checked_ahead() {
             let report: Value = serde_json::from_slice(&output.stdout).unwrap();
             (output.status.code(), report)
         };
-        let (status, report) = check(&["a=m1", "b=m2"]);
+        let hosts = fs::read_to_string(machines.file("hosts.toml")).unwrap();
+        let hosts = hosts.replace("]\ncommand", "]\nlabels = { rack = \"b1\" }\ncommand");
+        fs::write(machines.file("hosts.toml"), hosts).unwrap();
+        let (status, report) = check(&["--host-label", "rack=b1"]);
+        let [a, b] = [0, 1].map(|number| &report["hosts"][number]);
+        assert_eq!([&a["node"], &a["host"], &b["node"], &b["host"]], ["a", "m1", "b", "m2"]);
+        assert_eq!(a["labels"]["rack"], "b1");
         assert_eq!((status, &report["ready"]), (Some(0), &true.into()), "{report}");
         assert_eq!(report["hosts"][0]["interfaces"][0]["addresses"][0], "192.0.2.1/24");
         assert_eq!(report["networks"][0]["interfaces"], serde_json::json!(["eth1", "eth1"]));
@@ -429,6 +435,35 @@ fn what_cpus_ran_is_sampled_on_each_machine() {
         assert!(owners.contains(&&"sender".into()) && owners.contains(&&"receiver".into()), "{owners:?}");
         drop(machines);
         world::assert_nothing_left("of stacks of two machines");
+    });
+}
+
+/// A datapath under test is a machine of its own, whose CPUs run it in the kernel.
+#[test]
+fn what_cpus_of_a_dut_ran_is_sampled_on_its_machine() {
+    if let Err(error) = rig_sys::perf::probe() {
+        return skip(Lack::Sampling, error);
+    }
+    // Threads of the kernel receive for a DUT.
+    world::own_among_processes(|| {
+        let machines = Machines::new(3);
+        let on = ["--on", "client=m1:eth1", "--on", "dut=m2:eth1,eth2", "--on", "server=m3:eth1"];
+        let suite = machines.file("balancer.toml");
+        fs::write(&suite, world::balancer_at_a_rate()).unwrap();
+        let layers = ["--only", "cps-balancer-1", "--layers"];
+        let report = machines.report(suite.to_str().unwrap(), &[&on[..], &layers, &SHORT].concat());
+        let layers = &trials(&report)["cps-balancer-1"]["layers"];
+        let nodes = layers["nodes"].as_array().unwrap();
+        let names: Vec<&Value> = nodes.iter().map(|node| &node["node"]).collect();
+        assert_eq!(names, ["client", "balancer", "server"]);
+        for node in nodes {
+            let samples = node["parts"].as_array().unwrap().iter().map(|part| part["samples"].as_u64().unwrap());
+            assert!(samples.sum::<u64>() > 0, "{node}");
+        }
+        // Only the balancer's machine runs its program.
+        let runs_it = |node: &&Value| node["parts"].as_array().unwrap().iter().any(|part| part["layer"] == "balancer");
+        let running: Vec<&Value> = nodes.iter().filter(runs_it).map(|node| &node["node"]).collect();
+        assert_eq!(running, ["balancer"], "{layers}");
     });
 }
 

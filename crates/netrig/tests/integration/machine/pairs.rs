@@ -128,6 +128,41 @@ fn each_host_is_tested_with_each_other_one_and_the_slow_one_is_found() {
 }
 
 #[test]
+fn hosts_are_chosen_by_labels_which_reports_and_comparisons_tell() {
+    world::own(|| {
+        let switch = Switch::new(3);
+        switch.name_all("");
+        let unlabelled = fs::read_to_string(switch.file("hosts.toml")).unwrap();
+        let label = |racks: [&str; 3]| {
+            let with = racks.iter().zip(1..).fold(unlabelled.clone(), |text, (rack, number)| {
+                let host = format!("[host.m{number}]\n");
+                text.replace(&host, &format!("{host}labels = {{ rack = \"{rack}\", role = \"edge\" }}\n"))
+            });
+            fs::write(switch.file("hosts.toml"), with).unwrap();
+        };
+        label(["b1", "b2", "b1"]);
+        let short = ["--window", "200ms", "--quiet", "--host-label", "role=edge"];
+        let report = json(&switch.run(&[&short[..], &["--host-label", "rack=b1", "--format", "json"]].concat()));
+        let hosts = report["data"]["hosts"].as_array().unwrap();
+        let told: Vec<(&Value, &Value)> = hosts.iter().map(|host| (&host["name"], &host["labels"]["rack"])).collect();
+        let expected = [("m1".into(), "b1".into()), ("m3".into(), "b1".into())];
+        assert_eq!(told, expected.iter().map(|(host, rack): &(Value, Value)| (host, rack)).collect::<Vec<_>>());
+        label(["b1", "b1", "b2"]);
+        let second = switch.run(&[&short[..], &["--only", "m1,m3"]].concat());
+        let said = String::from_utf8_lossy(&second.stdout).into_owned();
+        assert!(second.status.success() && said.contains("Label rack: b1 (m1), b2 (m3)."), "{said}");
+        let mut compare = world::netrig();
+        compare.args(["compare", "1", "2", "--format", "json", "--store"]).arg(switch.file("store.sqlite"));
+        let compared: Value = serde_json::from_slice(&compare.output().unwrap().stdout).unwrap();
+        let compared = compared.to_string();
+        assert!(compared.contains("Label rack"), "{compared}");
+        let refused = switch.run(&["--host-label", "rack=b2"]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(2) && said.contains("one has rack=b2: m3"), "{said}");
+    });
+}
+
+#[test]
 fn a_host_that_nobody_reaches_costs_its_pairs_alone() {
     world::own(|| {
         let switch = Switch::new(3);
@@ -202,7 +237,7 @@ fn what_is_no_matter_of_pairs_is_refused() {
             (&["--on", "a=m1"][..], "--on is not for pairs"),
             (&["--layers"], "--layers is not for pairs"),
             (&["--gate"], "--gate is not for pairs"),
-            (&["--only", "m1"], "pairs need two hosts or more"),
+            (&["--only", "m1"], "two hosts or more are needed, and one is named"),
             (&["--only", "m1,m1"], "m1 is named twice"),
             (&["--metrics", "cpu"], "add --against RUN"),
         ] {
