@@ -17,7 +17,6 @@ use std::panic::resume_unwind;
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
@@ -29,7 +28,7 @@ pub use self::live::LEAD_OF_COMMANDS;
 pub use self::process::Process;
 use crate::plan::{Load, PlanError, WorkerPlan};
 use crate::record::{Sample, label};
-use crate::wait::EventFd;
+use crate::wait::{DeadlinePoll, EventFd, is_ready};
 
 /// Between the order to go and the start of the load: every worker has to have read it by then.
 const LEAD: Duration = Duration::from_millis(5);
@@ -37,9 +36,6 @@ const LEAD: Duration = Duration::from_millis(5);
 /// How long the workers may take, by default, to be started and connected. What cannot connect says so itself, after ten seconds: this is for
 /// machines on which a program takes long to begin.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Between two looks whether the user wants to stop.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Starts a worker process: one whose main function ends in [`crate::worker::run`]. Called on the thread that calls
 /// [`Driver::start`].
@@ -147,30 +143,37 @@ impl Cancel {
     }
 
     /// What `work` returns, or nothing if cancelled before that: for calls that nothing else cuts short, a look-up of a name among them.
-    /// `work` goes on to its end, on a thread of its own, in either case.
+    /// Once begun `work` goes on to its end, on a thread of its own, in either case.
     ///
     /// # Errors
-    /// When there is no room for a thread.
+    /// When there is no room for a thread, or no file descriptor left.
     pub fn unless_cancelled<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<Option<T>> {
-        let (done, result) = mpsc::sync_channel(1);
-        let send = move || {
-            // Nobody hears of it after the user has stopped.
-            let _ = done.send(work());
-        };
-        let thread = thread::Builder::new().name("unless-cancelled".into()).spawn(send)?;
-        loop {
-            match result.recv_timeout(LOOK) {
-                Ok(result) => return Ok(Some(result)),
-                Err(RecvTimeoutError::Timeout) if self.is_cancelled() => return Ok(None),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => match thread.join() {
-                    Err(panic) => resume_unwind(panic),
-                    Ok(()) => unreachable!("the thread sends before it ends"),
-                },
+        /// Rings when it goes, a panic included.
+        struct Ringing(Arc<EventFd>);
+        impl Drop for Ringing {
+            fn drop(&mut self) {
+                self.0.notify();
             }
+        }
+        if self.is_cancelled() {
+            return Ok(None);
+        }
+        let done = Arc::new(EventFd::new()?);
+        let ringing = Ringing(Arc::clone(&done));
+        let worker = move || {
+            let _ringing = ringing;
+            work()
+        };
+        let thread = thread::Builder::new().name("may-be-left".into()).spawn(worker)?;
+        let waiter = DeadlinePoll::new()?;
+        let mut fds = vec![done.entry(), self.event_fd().entry()];
+        waiter.wait(&mut fds, None)?;
+        match is_ready(&fds[0]) {
+            true => thread.join().map_or_else(|panic| resume_unwind(panic), |result| Ok(Some(result))),
+            false => Ok(None),
         }
     }
 
@@ -294,4 +297,34 @@ fn difference(listen: &WorkerPlan, connect: &WorkerPlan) -> Option<&'static str>
         _ => None,
     };
     (flow(&listen.load) != flow(&connect.load)).then_some("the way that payload goes")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn work_is_waited_for_unless_cancelled() {
+        let cancel = Cancel::new().unwrap();
+        assert_eq!(cancel.unless_cancelled(|| 7).unwrap(), Some(7));
+        let panics = catch_unwind(AssertUnwindSafe(|| cancel.unless_cancelled(|| panic!("it fails"))));
+        assert_eq!(panics.unwrap_err().downcast_ref(), Some(&"it fails"));
+        let (begun, has_begun) = mpsc::channel();
+        let (_end, ends) = mpsc::channel::<()>();
+        let from_elsewhere = cancel.clone();
+        let stops = thread::spawn(move || {
+            has_begun.recv().unwrap();
+            from_elsewhere.cancel();
+        });
+        let waits = move || {
+            begun.send(()).unwrap();
+            let _ended = ends.recv();
+        };
+        assert_eq!(cancel.unless_cancelled(waits).unwrap(), None);
+        stops.join().unwrap();
+        assert_eq!(cancel.unless_cancelled(|| panic!("begun after it was cancelled")).unwrap(), None::<()>);
+    }
 }

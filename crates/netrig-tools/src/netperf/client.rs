@@ -134,6 +134,10 @@ struct Round {
     latencies: Option<Histogram>,
 }
 
+fn stopped() -> Failure {
+    Failure::new(Exit::Stopped, StoppedByUser)
+}
+
 /// The rings of both ways, of which a test may need one or both.
 struct Rings {
     send: Ring,
@@ -153,10 +157,7 @@ impl<'a> Test<'a> {
             let to = addresses(&name, family).map_err(|error| failed(anyhow!(error)))?;
             Ok::<_, Failure>(Control::open(&to, port, &from, from_port))
         };
-        let opened = cancel
-            .unless_cancelled(open)
-            .map_err(failed)?
-            .ok_or_else(|| Failure::new(Exit::Stopped, StoppedByUser))??;
+        let opened = cancel.unless_cancelled(open).map_err(failed)?.ok_or_else(stopped)??;
         let advice =
             || format!("establish control: are you sure there is a netserver listening on {host} at port {port}?");
         let mut control = opened.with_context(advice).map_err(failed)?;
@@ -184,7 +185,11 @@ impl<'a> Test<'a> {
             (None, Some(control)) if options.data.remote.family == Family::Unspecified => {
                 control.borrow().peer().map(ZonedAddress::from).map_err(failed)?
             }
-            _ => addresses(host.unwrap_or(control_host(options)), family).map_err(|error| failed(anyhow!(error)))?[0],
+            _ => {
+                let name = host.unwrap_or(control_host(options)).to_owned();
+                let found = cancel.unless_cancelled(move || addresses(&name, family)).map_err(failed)?;
+                found.ok_or_else(stopped)?.map_err(|error| failed(anyhow!(error)))?[0]
+            }
         };
         if destination.ip().is_multicast() {
             let why = format!("{}: no end joins a multicast group here", destination.ip());
