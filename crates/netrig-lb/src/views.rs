@@ -153,7 +153,8 @@ pub(super) fn service_of(words: &[String]) -> Result<Option<ServiceKey>, Failure
     let text = words.join(" ");
     let words: Vec<&str> = text.split_whitespace().collect();
     let wrong = || {
-        let error = anyhow!("'{text}' is not a service: write tcp 192.0.2.1:80 or udp [2001:db8::1]:53");
+        let error =
+            anyhow!("'{text}' is not a service: write tcp 192.0.2.1:80, tcp 192.0.2.1:any or udp [2001:db8::1]:53");
         Failure::new(Exit::BadInput, error)
     };
     let (protocol, address) = match words[..] {

@@ -90,7 +90,7 @@ pub enum ConfigError {
     #[error(
         "service {service} of any port with full-nat: a connection's record has room for one port, which is the local one; use nat, route or tunnel"
     )]
-    AnyPortFullNat { service: IpAddr },
+    AnyPortFullNat { service: SocketAddr },
     #[error(
         "service {service} of any port: backend {backend} has a port, and packets go to the port that the client asked for"
     )]

@@ -193,16 +193,10 @@ pub(super) fn key(protocol: datapath::Protocol, address: SocketAddr) -> ServiceK
 }
 
 fn passes(filter: &Filter, connection: &Connection) -> bool {
-    // Of a service of any port connections have the one that was asked for.
-    let configured = |mut at: SocketAddr| {
-        if connection.any_port {
-            at.set_port(0);
-        }
-        at
-    };
-    filter.service.is_none_or(|service| service == key(connection.protocol, configured(connection.service)))
+    let [service, backend] = connection.configured();
+    filter.service.is_none_or(|asked| asked == key(connection.protocol, service))
         && filter.client.is_none_or(|client| client == connection.client.ip())
-        && filter.backend.is_none_or(|backend| [connection.backend, configured(connection.backend)].contains(&backend))
+        && filter.backend.is_none_or(|asked| [connection.backend, backend].contains(&asked))
 }
 
 fn connection_entry(connection: &Connection) -> ConnectionEntry {

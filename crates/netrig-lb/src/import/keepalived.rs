@@ -24,6 +24,9 @@ use crate::settings::{
 /// Services in all.
 const MOST: usize = 65_535;
 
+/// What keepalived has persist where no time is said, in seconds (keepalived.conf(5)).
+const USUAL_PERSISTENCE: u32 = 360;
+
 /// Groups by their names.
 #[derive(Debug, Default)]
 struct Groups<'a> {
@@ -96,6 +99,8 @@ fn global(line: &Block, imported: &mut Imported) {
 /// A virtual server as it is read.
 struct Reading {
     service: Service,
+    /// Also of any port, which `service` is then made into.
+    also_of_any_port: bool,
     /// Of its real servers.
     tunnel: Tunnel,
     defaults: CheckDefaults,
@@ -119,10 +124,12 @@ fn virtual_server(block: &Block, groups: &Groups<'_>, forwarding: &Forwarding, i
         return;
     }
     let is_v4 = first.is_ipv4();
-    let Some(mut reading) = service(block, ServiceKey { protocol, address: *first }, groups, forwarding, imported)
-    else {
-        return;
-    };
+    let listens: Vec<SocketAddr> = listens.iter().copied().filter(|address| address.is_ipv4() == is_v4).collect();
+    // Of a port where there is one, in whatever order: servers of a service of any port have lost theirs.
+    let of_port = listens.iter().copied().find(|address| address.port() != 0);
+    let has_any_port = listens.iter().any(|address| address.port() == 0);
+    let key = ServiceKey { protocol, address: of_port.unwrap_or(*first) };
+    let Some(mut reading) = service(block, key, has_any_port, groups, forwarding, imported) else { return };
     for line in block.within.iter().filter(|line| line.name() == "real_server") {
         real_server(line, &mut reading, imported);
     }
@@ -135,32 +142,66 @@ fn virtual_server(block: &Block, groups: &Groups<'_>, forwarding: &Forwarding, i
             format_args!("bindto {source}: is left out: {probed} is of the other family, and a check has one source");
         imported.note(&block.place, why);
     }
-    if let Err(why) = fits(&service) {
-        imported.note(&block.place, format_args!("{}: is left out: {why}", block.words.join(" ")));
-        return;
-    }
-    for address in listens.into_iter().filter(|address| address.is_ipv4() == is_v4) {
+    let is_both = has_any_port && of_port.is_some();
+    let any_port = has_any_port.then(|| if is_both { of_any_port(&service, block, imported) } else { service.clone() });
+    let mut fitting = |service: Option<Service>, which: &str| {
+        let service = service?;
+        let misfit = fits(&service).err();
+        if let Some(why) = &misfit {
+            imported.note(&block.place, format_args!("{}: {which}is left out: {why}", block.words.join(" ")));
+        }
+        misfit.is_none().then_some(service)
+    };
+    let any_port = fitting(any_port, if is_both { "port 0 " } else { "" });
+    let of_port = fitting(of_port.map(|_| service), if is_both { "what is not of port 0 " } else { "" });
+    for address in listens {
         let key = ServiceKey { protocol, address };
+        let Some(service) = (if address.port() == 0 { &any_port } else { &of_port }) else { continue };
         if imported.rules.service(key).is_some() {
             imported.note(&block.place, format_args!("{} is there already: this one is left out", ServiceText(key)));
             continue;
         }
         let direct = matches!(service.forward, Some(ForwardingMethod::Route | ForwardingMethod::Tunnel));
         let mut backends = service.backends.clone();
-        for backend in &mut backends {
-            // Of a group with any port and others.
-            if direct || address.port() == 0 || backend.address.port() == 0 {
-                backend.address.set_port(address.port());
-            }
+        if direct {
+            backends.iter_mut().for_each(|backend| backend.address.set_port(address.port()));
         }
-        let service = Service { key, backends, ..service.clone() };
-        match service.any_port_misfit() {
-            Some(misfit) => {
-                imported
-                    .note(&block.place, format_args!("{} is left out: {misfit}: {}", ServiceText(key), misfit.hint));
-            }
-            None => imported.rules.services.push(service),
+        imported.rules.services.push(Service { key, backends, ..service.clone() });
+    }
+}
+
+/// The same service of any port: its servers' ports are those that checks ask alone.
+fn of_any_port(service: &Service, block: &Block, imported: &mut Imported) -> Service {
+    let mut any = Service { backends: Vec::new(), ..service.clone() };
+    any.key.address.set_port(0);
+    let asks = service.check.as_ref().is_some_and(|check| check.port.is_none() && asks_port(&check.probe));
+    for known in &service.backends {
+        let mut backend = *known;
+        backend.address.set_port(0);
+        if asks && !backend.sorry {
+            backend.check = at_port(backend.check, Some(known.address.port()));
         }
+        match any.backends.iter().any(|there| there.address == backend.address) {
+            true => imported.note(
+                &block.place,
+                format_args!("{} is once among the servers of port 0, whose ports say nothing", backend.address.ip()),
+            ),
+            false => any.backends.push(backend),
+        }
+    }
+    any
+}
+
+fn asks_port(probe: &Probe) -> bool {
+    !matches!(probe, Probe::Icmp | Probe::Command(_))
+}
+
+/// A check that asks at this port where it says none.
+fn at_port(said: BackendCheck, port: Option<u16>) -> BackendCheck {
+    match said {
+        BackendCheck::AsService if port.is_some() => BackendCheck::At { address: None, port },
+        BackendCheck::At { address, port: None } => BackendCheck::At { address, port },
+        said => said,
     }
 }
 
@@ -288,12 +329,14 @@ fn fit_one_packet(service: &mut Service, block: &Block, imported: &mut Imported)
 fn service(
     block: &Block,
     key: ServiceKey,
+    has_any_port: bool,
     groups: &Groups<'_>,
     forwarding: &Forwarding,
     imported: &mut Imported,
 ) -> Option<Reading> {
     let mut reading = Reading {
         service: Service { forward: Some(forwarding.masquerade), ..Service::new(key) },
+        also_of_any_port: has_any_port && key.address.port() != 0,
         tunnel: Tunnel::Ipip,
         defaults: CheckDefaults::default(),
         check: None,
@@ -329,7 +372,7 @@ fn service(
             "hysteresis" => reading.hysteresis = number(line, imported).unwrap_or(0),
             "sorry_server" => {
                 let sorry = groups::addresses(&with_port(&line.words[1..], key.address.port()), place, imported);
-                reading.sorry = sorry.first().map(|at| own_port(*at, &reading.service).0);
+                reading.sorry = sorry.first().map(|at| own_port(*at, &reading).0);
             }
             "inhibit_on_failure" => reading.inhibits = true,
             "alpha" => reading.begin = Beginning::Down,
@@ -369,6 +412,12 @@ fn service(
         }
     }
     fit_one_packet(&mut reading.service, block, imported);
+    if has_any_port && reading.service.persistence.timeout.is_none() {
+        reading.service.persistence.timeout = Some(USUAL_PERSISTENCE);
+        let why = "as keepalived has it of port 0 without persistence_timeout";
+        imported
+            .note(&block.place, format_args!("{}: persists for {USUAL_PERSISTENCE} s, {why}", block.words.join(" ")));
+    }
     // A mask alone says nothing.
     if reading.service.persistence.timeout.is_none() {
         reading.service.persistence = ServicePersistence::default();
@@ -396,11 +445,11 @@ fn service(
     Some(reading)
 }
 
-/// keepalived's time in seconds, 360 where none is said (keepalived.conf(5)), and its mask, which is a length with IPv6.
+/// keepalived's time in seconds, and its mask, which is a length with IPv6.
 fn persistence(line: &Block, is_ipv6: bool, said: &mut ServicePersistence) -> Result<(), &'static str> {
     let value = line.word(1);
     if line.name() == "persistence_timeout" {
-        let seconds = value.map_or(Some(360), |value| value.parse().ok());
+        let seconds = value.map_or(Some(USUAL_PERSISTENCE), |value| value.parse().ok());
         let seconds = seconds.filter(|seconds| (1..=MAX_TIMEOUT).contains(seconds));
         said.timeout = Some(seconds.ok_or("persistence is for 1 s to 30 days")?);
         return Ok(());
@@ -419,8 +468,12 @@ fn persistence(line: &Block, is_ipv6: bool, said: &mut ServicePersistence) -> Re
 }
 
 /// A server of a service of any port has none, as in IPVS, which goes by what clients ask for; and the port that was said.
-fn own_port(mut at: SocketAddr, service: &Service) -> (SocketAddr, Option<u16>) {
-    if !service.is_of_any_port() {
+fn own_port(mut at: SocketAddr, reading: &Reading) -> (SocketAddr, Option<u16>) {
+    let service = reading.service.key.address;
+    if service.port() != 0 {
+        if reading.also_of_any_port && at.port() == 0 {
+            at.set_port(service.port());
+        }
         return (at, None);
     }
     let said = Some(at.port()).filter(|port| *port != 0);
@@ -439,17 +492,18 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
     let service = reading.service.key.address;
     let at = groups::addresses(&with_port(&block.words[1..], service.port()), &block.place, imported);
     let [address] = at[..] else { return };
-    let (address, asked_by_checks) = own_port(address, &reading.service);
+    let (address, asked_by_checks) = own_port(address, reading);
+    let said = block.words[1..].join(" ");
     if address.port() == 0 && service.port() != 0 {
-        imported.note(&block.place, format_args!("{address} has no port: it is left out"));
+        imported.note(&block.place, format_args!("{said} has no port: it is left out"));
         return;
     }
     if address.is_ipv4() != service.is_ipv4() && !reading.service.may_translate_families() {
-        imported.note(&block.place, format_args!("{address} is of another family than its service: it is left out"));
+        imported.note(&block.place, format_args!("{said} is of another family than its service: it is left out"));
         return;
     }
     if reading.service.backends.iter().any(|backend| backend.address == address) {
-        imported.note(&block.place, format_args!("{address} is there already: this one is left out"));
+        imported.note(&block.place, format_args!("{said} is there already: this one is left out"));
         return;
     }
     let mut backend = Backend { tunnel: reading.tunnel, ..Backend::new(address) };
@@ -508,14 +562,7 @@ fn real_server(block: &Block, reading: &mut Reading, imported: &mut Imported) {
             if *has != check {
                 checks::differs(&block.place, imported);
             }
-            match at {
-                _ if matches!(check.probe, Probe::Icmp | Probe::Command(_)) => at,
-                BackendCheck::AsService if asked_by_checks.is_some() => {
-                    BackendCheck::At { address: None, port: asked_by_checks }
-                }
-                BackendCheck::At { address, port: None } => BackendCheck::At { address, port: asked_by_checks },
-                at => at,
-            }
+            if asks_port(&check.probe) { at_port(at, asked_by_checks) } else { at }
         }
     };
     reading.service.backends.push(backend);
@@ -562,7 +609,7 @@ fn finished(block: &Block, reading: Reading, imported: &mut Imported) -> Service
         {
             imported.note(
                 &block.place,
-                format_args!("sorry server {address} is left out: it is a server already, or of another family"),
+                format_args!("sorry server {} is left out: it is a server already, or of another family", address.ip()),
             );
         } else {
             service.backends.push(Backend { sorry: true, ..Backend::new(address) });

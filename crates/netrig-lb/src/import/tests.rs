@@ -99,9 +99,76 @@ fn port_0_becomes_any_port() {
         services.map(|service| (service.key.address.port(), service.backends[0].address.port())).collect()
     };
     assert_eq!((ports(3), ports(4)), (vec![(0, 0), (21, 21)], vec![]));
+    // As keepalived has it, of a group as a whole.
+    let persists = |last: u8| -> Vec<Option<u32>> {
+        let of = rules
+            .services
+            .iter()
+            .filter(|service| service.key.address.ip() == std::net::IpAddr::from([192, 0, 2, last]));
+        of.map(|service| service.persistence.timeout).collect()
+    };
+    assert_eq!((persists(2), persists(3)), (vec![Some(60)], vec![Some(360); 2]));
+    let told = |said: &str| notes.iter().filter(|note| note.contains(said)).count();
+    assert_eq!(told("persists for 360 s, as keepalived has it of port 0"), 2, "{notes:?}");
     // Whose check says no port.
     assert!(notes.iter().any(|note| note.contains("192.0.2.4 0") && note.contains("which port it asks")), "{notes:?}");
     Settings::parse("lb.toml", &text, Completeness::Required).unwrap();
+}
+
+/// Servers keep their ports in services of a port, whatever else is in the group, and in whatever order.
+#[test]
+fn a_group_of_port_0_and_others_is_the_same_in_each_order() {
+    let servers = "real_server 10.0.0.1 8021 {\n TCP_CHECK {\n}\n}\nreal_server 10.0.0.1 8022 {\n TCP_CHECK {\n}\n}\n\
+                   real_server 10.0.0.2 0 {\n TCP_CHECK {\n}\n}\nsorry_server 10.0.0.2 80\n";
+    let group = |listens: [u16; 2], kind: &str, forwarding: &Forwarding| {
+        let listens = listens.map(|port| format!(" 192.0.2.1 {port}\n")).concat();
+        let text = format!(
+            "virtual_server_group g {{\n{listens}}}\nvirtual_server group g {{\n lb_kind {kind}\n persistence_granularity 255.255.255.0\n{servers}}}\n"
+        );
+        let mut imported = keepalived(&text, forwarding, &mut Files::none()).unwrap();
+        imported.rules.services.sort_by_key(|service| service.key.address.port());
+        Settings::parse(
+            "lb.toml",
+            &Imported { rules: imported.rules.clone(), notes: Vec::new() }.text("it").unwrap(),
+            Completeness::Required,
+        )
+        .unwrap();
+        (imported.rules.services, imported.notes)
+    };
+    let backends = |service: &crate::settings::Service| -> Vec<String> {
+        let shown = |backend: &crate::settings::Backend| format!("{} {:?}", backend.address, backend.check);
+        service.backends.iter().map(shown).collect()
+    };
+    let (first, last) = (group([0, 21], "NAT", &nat()), group([21, 0], "NAT", &nat()));
+    assert_eq!((&first.0, &first.1), (&last.0, &last.1));
+    let [any, exact] = &first.0[..] else { panic!("{first:?}") };
+    let at = |port: u16| format!("At {{ address: None, port: Some({port}) }}");
+    assert_eq!(backends(any), [format!("10.0.0.1:0 {}", at(8021)), format!("10.0.0.2:0 {}", at(21))]);
+    assert_eq!(
+        backends(exact),
+        ["10.0.0.1:8021 AsService", "10.0.0.1:8022 AsService", "10.0.0.2:21 AsService", "10.0.0.2:80 AsService"]
+    );
+    for service in [any, exact] {
+        assert_eq!((service.persistence.timeout, service.persistence.prefix4), (Some(360), Some(24)));
+    }
+    for (once, times) in [("10.0.0.1 is once among the servers of port 0", 1), ("10.0.0.2 is once among", 1)] {
+        assert_eq!(first.1.iter().filter(|note| note.contains(once)).count(), times, "{:?}", first.1);
+    }
+    // What cannot be of any port leaves the other one in place.
+    let full = crate::ipvs::stand::forwarding(true);
+    let (first, last) = (group([0, 21], "NAT", &full), group([21, 0], "NAT", &full));
+    assert_eq!((&first.0, &first.1), (&last.0, &last.1));
+    let [exact] = &first.0[..] else { panic!("{first:?}") };
+    assert_eq!((exact.key.address.port(), exact.backends[0].address.port()), (21, 8021));
+    let left_out = first.1.iter().find(|note| note.contains("port 0 is left out")).unwrap();
+    assert!(left_out.contains("any port with full-nat") && left_out.contains("--masq nat"), "{left_out}");
+    // By direct routing a port of a server is no other one than the service's, and of port 0 says nothing.
+    let (direct, notes) = group([21, 0], "DR", &nat());
+    assert_eq!(direct.iter().map(|service| service.key.address.port()).collect::<Vec<_>>(), [0]);
+    assert!(notes.iter().any(|note| note.contains("what is not of port 0 is left out")), "{notes:?}");
+    // A sorry server of port 0 that is a server already.
+    let alone = conf(&format!("virtual_server 192.0.2.1 {{\n lb_kind NAT\n{servers}}}\n"));
+    assert!(alone.notes.iter().any(|note| note.contains("sorry server 10.0.0.2 is left out")), "{:?}", alone.notes);
 }
 
 /// A service with one server that is checked so.
@@ -362,7 +429,7 @@ fn servers_of_ipv4_of_a_service_of_ipv6_are_kept_with_full_nat() {
     assert_eq!(imported.rules.config(1000).validate(), Ok(()));
     let routed = conf(&text("DR"));
     assert_eq!(routed.rules.services[0].backends.len(), 1);
-    assert!(routed.notes.iter().any(|note| note.contains("10.0.0.1:80 is of another family")), "{:?}", routed.notes);
+    assert!(routed.notes.iter().any(|note| note.contains("10.0.0.1 80 is of another family")), "{:?}", routed.notes);
     // Their checks may come from an address of their family, which is not the service's.
     let checked = |from: &str, text: &str| {
         conf(&text.replace(" 80 { }", &format!(" 80 {{\n TCP_CHECK {{\n bindto {from}\n }}\n }}")))

@@ -460,6 +460,7 @@ impl ParsedArguments {
             return Err(UsageError::new(error, "choose one: a service forwards to all its servers in the same way"));
         }
         if let Some((_, said, ForwardingMethod::Route | ForwardingMethod::Tunnel)) = way
+            && service.address.port() != 0
             && port != service.address.port()
         {
             let error = format!("{said} keeps the port, but -r has {port} for a service at {}", service.address);

@@ -218,6 +218,13 @@ fn port_0_is_any_port() {
         };
         assert_eq!((service, backend.to_string().as_str()), (any, "2.2.2.2:0"));
     }
+    // What it cannot have is told by the rules, whichever way it forwards.
+    for way in ["-g", "-m"] {
+        let RuleChange::AddBackend { backend, .. } = edit(&format!("-a -t 1.1.1.1:0 -r 2.2.2.2:81 {way}")) else {
+            panic!("{way}");
+        };
+        assert_eq!(backend.to_string(), "2.2.2.2:81");
+    }
     let RuleChange::DeleteBackend { service, .. } = edit("-d -u [2001:db8::1]:0 -r [2001:db8::2]") else { panic!() };
     assert_eq!(service, udp("[2001:db8::1]:0"));
 }
@@ -233,7 +240,6 @@ fn what_cannot_be_is_refused_with_the_next_step() {
         ("-A -t 1.1.1.1:1 -t 1.1.1.1:2", "-t is given twice", "once"),
         ("-A -t 1.1.1.1:1 -u 1.1.1.1:1", "-t and -u", "line of its own"),
         ("-A -t 1.1.1.1", "has no port", "ADDRESS:PORT"),
-        ("-a -t 1.1.1.1:0 -r 2.2.2.2:81 -g", "-g keeps the port", "-b or -m"),
         ("-A -t 1.1.1.1:http!", "'http!' is neither a port", "ADDRESS:PORT"),
         ("-A -t 80", "'80' is neither an address", "ADDRESS:PORT"),
         ("-A -t [2001:db8::1]80", "neither a port", "brackets"),

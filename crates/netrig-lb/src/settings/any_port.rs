@@ -49,7 +49,7 @@ pub struct AnyPortMisfit {
 impl AnyPortMisfit {
     pub(super) const FULL_NAT: Self = Self {
         what: "a service of any port with full-nat",
-        hint: "choose nat, route or tunnel: a connection's record has room for one port, which with full-nat is the local one; or list ports, e.g. 192.0.2.1:8000-8003",
+        hint: "choose nat (`--masq nat` under `netrig lb ipvs` and `import`), route or tunnel: a connection's record has room for one port, which with full-nat is the local one; or list ports, e.g. 192.0.2.1:8000-8003",
     };
     pub(super) const BACKEND_PORT: Self = Self {
         what: "a service of any port has a backend with a port",
@@ -176,8 +176,10 @@ mod tests {
         let own = "forward = 'nat'\nbackend = [{ address = '10.0.0.11', check = ':22' }, { address = '10.0.0.12', check = false }]";
         read("192.0.2.1:any", &format!("{own}\ncheck = {{ kind = 'tcp' }}")).unwrap();
         // Of others a backend's port is one.
-        let exact = read("192.0.2.1:80", "forward = 'nat'\nbackend = ['10.0.0.11:0']").unwrap_err();
-        assert!(exact.contains("port 0"), "{exact}");
+        for said in ["10.0.0.11:0", "10.0.0.11:any"] {
+            let exact = read("192.0.2.1:80", &format!("forward = 'nat'\nbackend = ['{said}']")).unwrap_err();
+            assert!(exact.contains("names no port") && exact.contains(said), "{exact}");
+        }
         assert!(read("192.0.2.1:0-80", nat).is_err());
     }
 

@@ -143,14 +143,14 @@ pub(super) fn shorten(addresses: &[IpAddr]) -> Vec<String> {
     .collect()
 }
 
-/// The same endpoints in the same order, runs of consecutive addresses with one port as ranges. What is behind addresses with port 0 is `of_any`.
-pub(super) fn shorten_endpoints(endpoints: &[SocketAddr], of_any: &str) -> Vec<String> {
+/// The same endpoints in the same order, runs of consecutive addresses with one port as ranges. What is behind addresses with port 0 is `zero_port_suffix`.
+pub(super) fn shorten_endpoints(endpoints: &[SocketAddr], zero_port_suffix: &str) -> Vec<String> {
     let one_port = endpoints.chunk_by(|before, after| before.port() == after.port());
     let mut short = Vec::new();
     for endpoints in one_port {
         let Some(port) = endpoints.first().map(SocketAddr::port) else { continue };
         let addresses: Vec<IpAddr> = endpoints.iter().map(SocketAddr::ip).collect();
-        let port = if port == 0 { of_any.to_owned() } else { format!(":{port}") };
+        let port = if port == 0 { zero_port_suffix.to_owned() } else { format!(":{port}") };
         let bracket = |text: &str| if text.contains(':') { format!("[{text}]{port}") } else { format!("{text}{port}") };
         short.extend(shorten(&addresses).iter().map(|text| bracket(text)));
     }

@@ -680,7 +680,7 @@ impl Reader<'_> {
             let each = endpoints.each(key.address.port(), room);
             for address in each.map_err(|many| self.too_many(entry.span(), text, many, of))? {
                 if address.port() == 0 && key.address.port() != 0 {
-                    let what = format!("port 0 of backend {}", address.ip());
+                    let what = format!("backend '{text}' names no port");
                     return Err(self.error(entry.span(), what, Some("leave it out: the port is the service's then")));
                 }
                 if self.lines.backends.insert((key.address, address), entry.span()).is_some()
@@ -726,6 +726,7 @@ impl Reader<'_> {
                 self.lines.backends.get(&(*service, *backend)).cloned().or_else(|| line(service))
             }
             E::DuplicateService { service }
+            | E::AnyPortFullNat { service }
             | E::ServiceAddress { service, .. }
             | E::Family { service, .. }
             | E::NoLocalAddress { service, .. }

@@ -25,6 +25,7 @@ static always_inline int is_asked_for(const struct capture_filter *a, const stru
 		return 0;
 	if (a->port)
 		return t->destination_port == a->port;
+	/* Number 0, of no service, has no port either: as with a port, a packet that no other service has is captured while this one is not in force. */
 	s = service_at(service_for(t));
 	return s && !s->port;
 }

@@ -17,11 +17,14 @@ static __noinline __u32 service_for(const struct tuple *t)
 				   .port = t->destination_port,
 				   .protocol = t->protocol };
 	const __u32 *number = bpf_map_lookup_elem(&service_of, &key);
-	const struct control *control = settings();
+	const struct control *control;
 
-	if (!number && control && control->has_any_port) {
-		key.port = 0;
-		number = bpf_map_lookup_elem(&service_of, &key);
+	if (!number) {
+		control = settings();
+		if (control && control->has_any_port) {
+			key.port = 0;
+			number = bpf_map_lookup_elem(&service_of, &key);
+		}
 	}
 	return number ? *number : 0;
 }

@@ -142,7 +142,7 @@ impl Balancer {
             let mut entry: shape::Service = services.at(known.number)?;
             let wider = entry.access | AccessTable::lists_of(lists.get(&known.number).unwrap_or(&&none), of_all);
             // A new one has no entry yet.
-            if entry.port != 0 && wider != entry.access {
+            if entry.protocol != 0 && wider != entry.access {
                 entry.access = wider;
                 services.set(&known.number, &entry)?;
                 widened = true;

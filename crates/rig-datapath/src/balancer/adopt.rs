@@ -15,7 +15,7 @@ use super::control::{ADOPT, duration};
 use super::handle::BalancerHandle;
 use super::registry::{Identity, ServiceRegistry};
 use super::shape::{self, Adoption, PREFIXED, SPLICED, State, forward, port_of};
-use super::status::Names;
+use super::status::{Names, configured};
 
 /// All that another balancer needs to go on with a connection. Numbers of services, backends and local addresses are of one balancer,
 /// so these are named; times are how long ago something was, since each machine counts from a moment of its own.
@@ -193,16 +193,10 @@ impl Adopter {
     /// When the program cannot be run.
     pub fn adopt(&self, told: &SharedConnection) -> Result<Adopted, Error> {
         let refused = |why| Ok(Adopted::Refused(why));
-        let configured = |mut at: SocketAddr| {
-            if told.any_port {
-                at.set_port(0);
-            }
-            at
-        };
-        let address = configured(told.service);
+        let [address, backend] = [told.service, told.backend].map(|at| configured(at, told.any_port));
         let identity = Identity { protocol: told.protocol, address, forward: told.forward };
         let Some(service) = self.known.services.get(&identity) else { return refused(AdoptionRefusal::NoService) };
-        let Some(backend) = self.known.backends.get(&(service.number, configured(told.backend))) else {
+        let Some(backend) = self.known.backends.get(&(service.number, backend)) else {
             return refused(AdoptionRefusal::NoBackend);
         };
         let (mut local, mut local_port) = (0, 0);

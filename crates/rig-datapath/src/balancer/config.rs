@@ -632,7 +632,7 @@ impl Service {
         let service = self.address;
         let forward = self.forward.name();
         if self.is_of_any_port() && matches!(self.forward, ForwardingMethod::FullNat { .. }) {
-            return Err(ConfigError::AnyPortFullNat { service: service.ip() });
+            return Err(ConfigError::AnyPortFullNat { service });
         }
         let local = self.forward.local();
         if local.is_empty()

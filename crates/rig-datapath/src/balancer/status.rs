@@ -122,6 +122,21 @@ pub struct Connection {
     pub expires: Duration,
 }
 
+impl Connection {
+    /// Its service as it is configured, and its backend.
+    pub fn configured(&self) -> [SocketAddr; 2] {
+        [self.service, self.backend].map(|at| configured(at, self.any_port))
+    }
+}
+
+/// The address of a service, or of its backend, as it is configured: a connection to one of any port has the port that was asked for.
+pub(super) fn configured(mut at: SocketAddr, any_port: bool) -> SocketAddr {
+    if any_port {
+        at.set_port(0);
+    }
+    at
+}
+
 /// What the numbers in connections stand for: numbers are few, connections many.
 pub(super) struct Names {
     now: u32,

@@ -179,18 +179,26 @@ fn too_large(access: AccessLists) -> Service {
     Service { scheduler: Scheduler::WeightedRoundRobin, backends, ..plan(access) }
 }
 
+/// The same of any port.
+fn of_any_port(mut service: Service) -> Service {
+    service.address.set_port(0);
+    service.backends.iter_mut().for_each(|backend| backend.address.set_port(0));
+    Service { forward: ForwardingMethod::Nat, ..service }
+}
+
 /// Between the write of the lists and those of the services all is as denied as before and after.
 #[test]
 fn a_prefix_that_gets_another_owner_is_denied_meanwhile() {
     let (denied, none) = (lists(&[], &["10.0.0.60/32"]), AccessLists::default());
-    for own_first in [true, false] {
+    for (own_first, of_any) in [(true, false), (false, false), (true, true), (false, true)] {
+        let kind = |service: Service| if of_any { of_any_port(service) } else { service };
         let owners = |own: bool| if own { (denied.clone(), none.clone()) } else { (none.clone(), denied.clone()) };
         let (own, all) = owners(own_first);
-        let first = Config { access: all, ..config(&[plan(own)]) };
+        let first = Config { access: all, ..config(&[kind(plan(own))]) };
         let Some(mut lab) = Lab::new(Sizes { list_entries: 8, ..small() }, &first) else { return };
         assert_eq!(lab.dropped(&syn("10.0.0.60:5000")), Drop::Denied);
         let (own, all) = owners(!own_first);
-        let error = lab.balancer.apply(&Config { access: all, ..config(&[too_large(own)]) }).unwrap_err();
+        let error = lab.balancer.apply(&Config { access: all, ..config(&[kind(too_large(own))]) }).unwrap_err();
         assert!(error.to_string().contains("entries of schedules"), "{error}");
         assert_eq!(hits(&lab).len(), 1, "the new lists are there");
         assert_eq!(lab.dropped(&syn("10.0.0.60:5000")), Drop::Denied);

@@ -7,8 +7,8 @@ use std::slice;
 use std::time::Duration;
 
 use rig_datapath::balancer::{
-    Adopted, Balancer, CaptureReason, CaptureRequest, Clock, Config, CookieSecret, Drop, ForwardingMethod, Pass,
-    Persistence, Protocol, Service, SharedConnection, SynProxy,
+    Adopted, AdoptionRefusal, Balancer, CaptureReason, CaptureRequest, Clock, Config, CookieSecret, Drop,
+    ForwardingMethod, Pass, Persistence, Protocol, Service, SharedConnection, SynProxy,
 };
 use rig_datapath::test_run::Verdict;
 use rig_wire::ethernet::{Ethernet, HEADER};
@@ -326,6 +326,12 @@ fn another_balancer_goes_on_with_its_connections() {
         let of_other = second.test_run(frame, Some(lab.interface)).unwrap();
         assert_eq!((of_other.verdict, &of_other.frame), (Verdict::Transmit, sent));
     }
+    // One that forwards them in another way has none of it, and the service of the port is another one.
+    let mut third = Balancer::load(small()).unwrap();
+    third.apply(&config(&[others[0].clone(), any(ForwardingMethod::Route)])).unwrap();
+    for told in &told {
+        assert_eq!(third.adopter().adopt(told).unwrap(), Adopted::Refused(AdoptionRefusal::NoService), "{told:?}");
+    }
     let back = tcp(ACK, "10.0.0.10:80", NEAR).bytes();
     assert_eq!(second.test_run(&back, Some(lab.interface)).unwrap().frame, lab.sent(&back));
 }
@@ -353,9 +359,9 @@ fn a_control_plane_that_goes_on_with_kept_tables_knows_it() {
 fn what_is_asked_for_of_it_is_captured_and_no_other_services() {
     let of_any = service(ANY, ForwardingMethod::Nat, &[]);
     let exact = service("10.0.0.200:80", ForwardingMethod::Nat, &[]);
-    let Some(lab) = Lab::new(small(), &config(&[of_any, exact])) else { return };
+    let Some(mut lab) = Lab::new(small(), &config(&[of_any, exact.clone()])) else { return };
     let asked = |service: &str| CaptureRequest {
-        reasons: vec![CaptureReason::Dropped(Drop::NoBackend)],
+        reasons: vec![CaptureReason::Dropped(Drop::NoBackend), CaptureReason::LeftToKernel(Pass::NoService)],
         service: Some((Protocol::Tcp, service.parse().unwrap())),
         length: 256,
         rate: 1000,
@@ -369,9 +375,20 @@ fn what_is_asked_for_of_it_is_captured_and_no_other_services() {
         let expected: Vec<&Vec<u8>> = expected.into_iter().map(|nth: usize| &frames[nth]).collect();
         assert_eq!(packets.iter().collect::<Vec<_>>(), expected, "{service}");
     }
+    // As with a port: who waits for packets to one that is not in force sees that nobody has them.
+    lab.balancer.apply(&config(&[exact])).unwrap();
+    for (service, expected) in
+        [(ANY, vec![&frames[0]]), ("10.0.0.200:81", vec![&frames[0]]), ("10.0.0.200:443", vec![])]
+    {
+        let capture = lab.balancer.capture(&asked(service)).unwrap();
+        lab.passes(&frames[0], Pass::NoService);
+        assert_eq!(lab.dropped(&frames[1]), Drop::NoBackend);
+        let mut packets = Vec::new();
+        capture.wait(Duration::ZERO, |packet| packets.push(packet.bytes)).unwrap();
+        assert_eq!(packets.iter().collect::<Vec<_>>(), expected, "{service}");
+    }
 }
 
-/// Where there is none of any port, nothing of other services' strangers is looked at twice, and what comes is as ever.
 #[test]
 fn a_change_takes_it_away_and_gives_it_back() {
     let exact = service("10.0.0.200:80", ForwardingMethod::Nat, &[backend("10.0.0.10:80", 1)]);
