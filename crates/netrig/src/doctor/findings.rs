@@ -10,8 +10,8 @@ use rig_suite::suite::Scenario;
 use rig_sys::advice::{Capability, NAMESPACES, rights};
 use rig_sys::cpu::CpuSet;
 use rig_sys::probe::{
-    Access, Facts, Feature, Machine, MachineActivity, Namespaces, Privileges, ProbeResult, ProcessOwner, Refusal,
-    Sockets,
+    Access, Facts, Feature, Idle, IdleState, Machine, MachineActivity, Namespaces, Privileges, ProbeResult,
+    ProcessOwner, Refusal, Sockets,
 };
 use rig_testbed::topology::{Path, Topology};
 use rig_testbed::{partition_cpus, split_cores};
@@ -254,6 +254,7 @@ fn cpus(machine: &Machine) -> Vec<(&'static str, State)> {
         ("number", cpu_number(&machine.allowed, &machine.online)),
         ("cores", cores(machine)),
         ("frequency", frequency(machine)),
+        ("idle states", idle_states(&machine.idle)),
     ];
     if let Some(quota) = machine.quota {
         states.push(("time", time_quota(quota, machine.allowed.len())));
@@ -319,6 +320,28 @@ fn frequency(machine: &Machine) -> State {
         found,
         "CPUs change their speed with the load: CPU percentages of light and heavy scenarios do not compare",
         "`echo performance | sudo tee /sys/devices/system/cpu/cpufreq/policy*/scaling_governor`",
+    ))
+}
+
+/// The longest time to leave an idle state that is not deep, us: that of C1E of many CPUs. A round trip between two machines takes few times that.
+const SHALLOW_US: u64 = 10;
+
+fn idle_states(idle: &Idle) -> State {
+    let Some(deepest) = idle.deepest() else {
+        return unknown("the kernel does not choose any or does not show them (usual in virtual machines)");
+    };
+    let by = |what: &str, name: Option<&String>| name.map_or_else(String::new, |name| format!(", {what} {name}"));
+    let by = by("governor", idle.governor.as_ref()) + &by("driver", idle.driver.as_ref());
+    let deep = |state: &&IdleState| state.is_enabled() && state.exit_latency_us > SHALLOW_US;
+    let words = |state: &IdleState| format!("{} ({} us to wake up)", state.name, state.exit_latency_us);
+    let deep: Vec<String> = idle.states.iter().filter(deep).map(words).collect();
+    if deep.is_empty() {
+        return ok(format!("{} at most{by}", words(deepest)));
+    }
+    State::Doubtful(lack(
+        format!("deep C-states enabled: {}{by}", deep.join(", ")),
+        "CPUs that were idle wake up late: round trips of light loads are longer, and vary",
+        format!("`sudo cpupower idle-set -D {}`, which `cpupower idle-set -E` takes back", SHALLOW_US + 1),
     ))
 }
 

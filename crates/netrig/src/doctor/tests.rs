@@ -4,7 +4,8 @@ use rig_suite::suite::Suite;
 use rig_sys::advice::{NAMESPACES, XDP, rights};
 use rig_sys::cpu::CpuSet;
 use rig_sys::probe::{
-    Access, BusyProcess, Feature, Machine, MachineActivity, Namespaces, Privileges, ProcessOwner, Refusal, Sockets,
+    Access, BusyProcess, Feature, Idle, IdleState, Machine, MachineActivity, Namespaces, Privileges, ProcessOwner,
+    Refusal, Sockets,
 };
 
 use super::*;
@@ -22,6 +23,21 @@ const FEATURES: [Feature; 10] = [
     Feature::ReceiveSteering,
 ];
 
+/// CPUs that may enter all of these states: name and exit latency, us.
+fn idle(states: &[(&str, u64)]) -> Idle {
+    let state = |(name, exit_latency_us): &(&str, u64)| IdleState {
+        name: (*name).to_owned(),
+        exit_latency_us: *exit_latency_us,
+        cpus: CpuSet::new([0, 1, 2, 3]),
+        disabled: CpuSet::default(),
+    };
+    Idle {
+        driver: Some("intel_idle".to_owned()),
+        governor: Some("menu".to_owned()),
+        states: states.iter().map(state).collect(),
+    }
+}
+
 /// A quiet machine that has everything.
 fn good() -> Facts {
     let cpus = CpuSet::new([0, 1, 2, 3]);
@@ -34,6 +50,7 @@ fn good() -> Facts {
             shared_cores: vec![CpuSet::new([0, 1]), CpuSet::new([2, 3])],
             governors: ["performance".to_owned()].into(),
             turbo: Some(false),
+            idle: idle(&[("POLL", 0), ("C1", 2), ("C1E", 10)]),
             clock_source: Some("tsc".to_owned()),
             congestion_control: Some("cubic".to_owned()),
             congestion_controls: vec!["reno".to_owned(), "cubic".to_owned()],
@@ -101,6 +118,23 @@ fn a_good_machine_is_ready_without_a_doubt() {
     insta::assert_snapshot!("good", text(&findings));
 }
 
+#[test]
+fn idle_states_are_deep_where_some_cpu_may_enter_them() {
+    let with = |disabled: &[u32]| {
+        after("idle states", |facts| {
+            facts.machine.idle = idle(&[("C1", 2), ("C6", 133)]);
+            facts.machine.idle.states[1].disabled = CpuSet::new(disabled.iter().copied());
+        })
+    };
+    for some in [&[][..], &[0, 1]] {
+        assert!(doubtful(with(some)).found.contains("C6 (133 us to wake up)"), "{some:?}");
+    }
+    let State::Ok { found } = with(&[0, 1, 2, 3]) else { panic!("deep states that are disabled") };
+    assert_eq!(found, "C1 (2 us to wake up) at most, governor menu, driver intel_idle");
+    let none = after("idle states", |facts| facts.machine.idle = Idle::default());
+    assert!(matches!(none, State::Unknown { .. }), "{none:?}");
+}
+
 /// A small container on a busy laptop that allows next to nothing.
 fn bad() -> Facts {
     let mut facts = good();
@@ -108,6 +142,7 @@ fn bad() -> Facts {
     facts.machine.quota = Some(1.5);
     facts.machine.governors = ["powersave".to_owned()].into();
     facts.machine.turbo = Some(true);
+    facts.machine.idle = idle(&[("C1", 2), ("C3", 33), ("C6", 133)]);
     facts.machine.clock_source = Some("hpet".to_owned());
     facts.machine.congestion_controls = vec!["reno".to_owned()];
     facts.machine.receive_buffer_max = Some(212_992);

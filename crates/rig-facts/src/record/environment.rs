@@ -49,6 +49,7 @@ fn of_machine(environment: &Environment) -> Vec<(String, String)> {
     let fixed = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
     // Runs of older versions did not record these.
     let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+    let idle_states: Vec<String> = environment.idle_states.iter().map(ToString::to_string).collect();
     let recorded = [
         ("netrig's build", environment.netrig_build.clone()),
         ("netrig's commit", environment.netrig_commit.clone()),
@@ -59,6 +60,9 @@ fn of_machine(environment: &Environment) -> Vec<(String, String)> {
         ("Frequency governor", environment.governor.clone()),
         ("CPU time", environment.cpu_time.clone()),
         ("Turbo", environment.turbo.map(switch)),
+        ("Idle driver", environment.idle_driver.clone()),
+        ("Idle governor", environment.idle_governor.clone()),
+        ("Idle states (C-states)", (!idle_states.is_empty()).then(|| idle_states.join(", "))),
         ("Simultaneous multithreading", environment.smt.clone()),
         ("Transparent huge pages", environment.huge_pages.clone()),
     ];

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::idle::Idle;
 use crate::cpu::{CpuSet, shared_cores_under};
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,8 @@ pub struct Machine {
     pub governors: BTreeSet<String>,
     /// Whether CPUs may run above their nominal frequency.
     pub turbo: Option<bool>,
+    /// How CPUs idle (cpuidle).
+    pub idle: Idle,
     pub clock_source: Option<String>,
     pub clock_sources: Vec<String>,
     /// The system's congestion control, and all that are there.
@@ -75,6 +78,7 @@ impl Tree {
             online,
             governors: self.governors(),
             turbo: self.turbo(),
+            idle: Idle::under(&self.root.join(SYSTEM).join("cpu")),
             clock_source: clock("current_clocksource"),
             clock_sources: words(clock("available_clocksource")),
             congestion_control: sysctl("ipv4/tcp_congestion_control"),
@@ -196,6 +200,7 @@ mod tests {
             ("sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "powersave\n"),
             ("sys/devices/system/cpu/cpufreq/policy1/scaling_governor", "performance\n"),
             ("sys/devices/system/cpu/intel_pstate/no_turbo", "1\n"),
+            ("sys/devices/system/cpu/cpuidle/current_driver", "intel_idle\n"),
             ("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n"),
             ("sys/devices/system/clocksource/clocksource0/available_clocksource", "tsc hpet \n"),
             ("proc/sys/net/ipv4/tcp_available_congestion_control", "reno cubic\n"),
@@ -210,6 +215,7 @@ mod tests {
         assert_eq!(machine.shared_cores, [CpuSet::new([0, 2]), CpuSet::new([1, 3])]);
         assert_eq!(machine.governors.into_iter().collect::<Vec<_>>(), ["performance", "powersave"]);
         assert_eq!(machine.turbo, Some(false));
+        assert_eq!(machine.idle.driver.as_deref(), Some("intel_idle"));
         assert_eq!(machine.clock_sources, ["tsc", "hpet"]);
         assert_eq!(machine.congestion_controls, ["reno", "cubic"]);
         assert_eq!((machine.receive_buffer_max, machine.send_buffer_max), (Some(212_992), None));

@@ -2,6 +2,7 @@
 //! lack means and how to mend it is for the reader of the facts to say.
 
 mod activity;
+mod idle;
 mod machine;
 mod namespaces;
 mod packets;
@@ -12,6 +13,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use activity::{BusyProcess, MachineActivity, ProcessOwner, load_average};
+pub use idle::{Idle, IdleState};
 pub use machine::Machine;
 pub use namespaces::ipvlan;
 pub use namespaces::{Access, Feature, Namespaces};

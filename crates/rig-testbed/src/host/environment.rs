@@ -1,10 +1,11 @@
 //! The machine and its settings, as they are stored with a run.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use rig_sys::probe::{Machine, load_average};
+use rig_sys::probe::{self, Machine, load_average};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +90,15 @@ pub struct Environment {
     /// Whether CPUs may run above their nominal frequency.
     #[serde(default)]
     pub turbo: Option<bool>,
+    /// What knows the CPUs' idle states (cpuidle); `none` where nothing does, as on most virtual machines.
+    #[serde(default)]
+    pub idle_driver: Option<String>,
+    /// What chooses among them.
+    #[serde(default)]
+    pub idle_governor: Option<String>,
+    /// Idle states, as C-states, the shallowest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub idle_states: Vec<IdleState>,
     /// Simultaneous multithreading: `on`, `off`, `forceoff`, `notsupported`, `notimplemented`.
     #[serde(default)]
     pub smt: Option<String>,
@@ -110,6 +120,40 @@ pub struct Environment {
     /// Of a run over several machines that of each, by its node; what stands beside it is of the first.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub machines: BTreeMap<String, Environment>,
+}
+
+/// A state of idle CPUs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct IdleState {
+    pub name: String,
+    /// How long a CPU takes to leave it, at most.
+    pub exit_latency_us: u64,
+    /// The CPUs that may not enter it, as a CPU list, or `all`; none where all may.
+    pub disabled: Option<String>,
+}
+
+impl From<&probe::IdleState> for IdleState {
+    fn from(state: &probe::IdleState) -> Self {
+        let probe::IdleState { name, exit_latency_us, cpus, disabled } = state;
+        let disabled = match disabled {
+            none if none.is_empty() => None,
+            all if all == cpus => Some("all".to_owned()),
+            some => Some(some.to_string()),
+        };
+        Self { name: name.clone(), exit_latency_us: *exit_latency_us, disabled }
+    }
+}
+
+impl fmt::Display for IdleState {
+    /// `C6 133 us (disabled)`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} us", self.name, self.exit_latency_us)?;
+        match self.disabled.as_deref() {
+            None => Ok(()),
+            Some("all") => f.write_str(" (disabled)"),
+            Some(cpus) => write!(f, " (disabled on CPUs {cpus})"),
+        }
+    }
 }
 
 impl Environment {
@@ -169,6 +213,9 @@ pub fn environment(rootless: bool, build: Build) -> Environment {
         cpu_quota: Some(machine.quota.map_or("unlimited".to_owned(), |quota| quota.to_string())),
         governor: (!governors.is_empty()).then(|| governors.join(" ")),
         turbo: machine.turbo,
+        idle_driver: Some(machine.idle.driver.unwrap_or_else(|| "none".to_owned())),
+        idle_governor: machine.idle.governor,
+        idle_states: machine.idle.states.iter().map(IdleState::from).collect(),
         smt: text("/sys/devices/system/cpu/smt/control"),
         huge_pages: text("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|modes| chosen(&modes)),
         mitigations: mitigations(Path::new("/sys/devices/system/cpu/vulnerabilities")),
@@ -228,6 +275,18 @@ mod tests {
         assert_eq!(mitigations(Path::new("/no/such/place")), []);
     }
 
+    #[test]
+    fn an_idle_state_says_where_it_is_disabled() {
+        let of = |disabled: &str| {
+            let [cpus, disabled] = ["0-3", disabled].map(|list| list.parse().unwrap_or_default());
+            IdleState::from(&probe::IdleState { name: "C6".to_owned(), exit_latency_us: 133, cpus, disabled })
+        };
+        assert_eq!(
+            ["", "0-3", "1,3"].map(|disabled| of(disabled).to_string()),
+            ["C6 133 us", "C6 133 us (disabled)", "C6 133 us (disabled on CPUs 1,3)"]
+        );
+    }
+
     const BUILD: Build = Build { id: "0123, debug", commit: "" };
 
     #[test]
@@ -236,6 +295,7 @@ mod tests {
         assert_eq!((here.netrig_build.as_deref(), here.netrig_commit.as_deref()), (Some("0123, debug"), None));
         assert_eq!(here.ebpf_objects.as_deref().map(str::len), Some(16), "{here:?}");
         assert!(here.rootless && here.cpus_online > 0 && here.kernel_build.is_some());
+        assert!(here.idle_driver.is_some());
         assert!(here.sysctls.iter().any(|(key, _)| key == "kernel.io_uring_disabled" || key == "net.core.somaxconn"));
         let json = serde_json::to_string(&here).unwrap();
         assert_eq!(serde_json::from_str::<Environment>(&json).unwrap(), here);
