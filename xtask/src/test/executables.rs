@@ -42,11 +42,12 @@ const SERIAL: [&str; 13] = [
 ];
 /// Modules that wait for timers of the kernel and of protocols, or whose processes spin and yield: they take a fifth of a CPU and less where others
 /// want it (docs/decisions/tests-side-by-side.md).
-const WAITING: [&str; 7] = [
+const WAITING: [&str; 8] = [
     "netrig::integration dperf",
     "netrig::integration lb::ipvs",
     "netrig::integration lb::outlier",
     "netrig::integration machine::interfaces",
+    "netrig::integration machine::stalled",
     "netrig::integration machine::vrouter_docker",
     "netrig::integration vrouter",
     "netrig::integration machine::agent_processes",

@@ -90,7 +90,11 @@ fn inside(namespaces: &[&str], body: impl FnOnce()) {
     }
     let mut again = Command::new("unshare");
     again.args(&namespaces).arg(env::current_exe().expect("the test binary has a path"));
-    again.args(["--exact", &test, "--nocapture", "--test-threads=1"]).env(INSIDE, "1").stdin(Stdio::null());
+    // It may be one that is run only where it is asked for.
+    again
+        .args(["--exact", &test, "--include-ignored", "--nocapture", "--test-threads=1"])
+        .env(INSIDE, "1")
+        .stdin(Stdio::null());
     let (status, said) = finish(&mut again, TIMEOUT);
     for line in said.lines() {
         // The test runner may have begun the line.

@@ -34,6 +34,7 @@ mod sampled;
 mod set;
 mod spin;
 mod spreader;
+mod stalled;
 mod turns;
 mod vrouter;
 mod vrouter_cni;

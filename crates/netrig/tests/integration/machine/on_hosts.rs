@@ -18,13 +18,13 @@ use super::world::{self, NETRIG};
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Machines in a row, each joined with the next one: all have an `eth1`, and those between two others an `eth2`.
-struct Machines {
-    machines: Vec<NetNs>,
+pub(super) struct Machines {
+    pub(super) machines: Vec<NetNs>,
     directory: tempfile::TempDir,
 }
 
 impl Machines {
-    fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize) -> Self {
         let machines: Vec<NetNs> = (0..count).map(|_| NetNs::create().unwrap()).collect();
         let netlink = |ns: &NetNs| Netlink::open(ns).unwrap();
         machines.iter().for_each(|ns| netlink(ns).set_up("lo").unwrap());
@@ -70,7 +70,7 @@ impl Machines {
         true
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 

@@ -1,0 +1,227 @@
+//! A link to a host that passes nothing for a while, and then goes on.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Condvar, Mutex};
+use std::thread::{self, Scope};
+use std::time::Duration;
+
+use rustix::fs::{CWD, Mode, mkfifoat};
+use serde_json::Value;
+
+use super::on_hosts::Machines;
+use super::world::{self, NETRIG};
+
+/// When a link stalls: before what the runner says next.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    phase: &'static str,
+    /// What a line has that comes first in the phase, and how often that is said before; empty before all.
+    line: &'static str,
+    before: usize,
+}
+
+/// What the machine costs without load is measured first, on a testbed of its own; then both trials, on one.
+const MOMENTS: [Moment; 7] = [
+    Moment { phase: "reaching", line: "", before: 0 },
+    Moment { phase: "checks", line: "\"request\":{\"probe\"", before: 0 },
+    Moment { phase: "building", line: "\"request\":{\"apply\"", before: 1 },
+    Moment { phase: "start of the load", line: "{\\\"go\\\":", before: 2 },
+    // At both ends of each window there is one.
+    Moment { phase: "load", line: "\"request\":\"mark\"", before: 4 },
+    Moment { phase: "collecting", line: "\"request\":{\"between\"", before: 2 },
+    Moment { phase: "taking down", line: "\"request\":\"tear-down\"", before: 1 },
+];
+
+/// A host's two streams of bytes, which this test passes on.
+struct Relay {
+    to_host: PathBuf,
+    from_host: PathBuf,
+    moment: Moment,
+    length: Duration,
+    is_stalled: Mutex<bool>,
+    goes_on: Condvar,
+    /// What it stalled before, once the moment has come.
+    stalled_before: Mutex<Option<String>>,
+}
+
+impl Relay {
+    fn new(directory: &Path, moment: Moment, length: Duration) -> Self {
+        let pipe = |name: &str| {
+            let path = directory.join(name);
+            mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+            path
+        };
+        Self {
+            to_host: pipe("to"),
+            from_host: pipe("from"),
+            moment,
+            length,
+            is_stalled: Mutex::new(moment.line.is_empty()),
+            goes_on: Condvar::new(),
+            stalled_before: Mutex::default(),
+        }
+    }
+
+    /// What hosts.toml has of it: whatever is to run there, both streams are those of the relay.
+    fn command(&self) -> String {
+        let [to, from] = [&self.to_host, &self.from_host].map(|path| path.display());
+        // The reader is there before the writer, which waits for one: both ends of both pipes open in this order.
+        format!(
+            "command = [\"sh\", \"-c\", \"exec 3<&0; cat <&3 >{to} & exec cat <{from}\", \"sh\"]\nprogram = \"{NETRIG}\"\n"
+        )
+    }
+
+    /// Until the runner has closed its end, and the host has ended.
+    fn pass_on<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, mut host: Child) {
+        let (mut stdin, mut stdout) = (host.stdin.take().unwrap(), host.stdout.take().unwrap());
+        scope.spawn(move || {
+            let mut from_runner = BufReader::new(File::open(&self.to_host).unwrap());
+            let (mut line, mut said) = (Vec::new(), 0);
+            if self.moment.line.is_empty() {
+                self.stall("all");
+            }
+            while from_runner.read_until(b'\n', &mut line).unwrap() > 0 {
+                let text = String::from_utf8_lossy(&line);
+                if !self.moment.line.is_empty() && text.contains(self.moment.line) {
+                    if said == self.moment.before {
+                        self.stall(&text);
+                    }
+                    said += 1;
+                }
+                // A host that has ended reads no more.
+                if stdin.write_all(&line).is_err() {
+                    break;
+                }
+                line.clear();
+            }
+        });
+        scope.spawn(move || {
+            let mut to_runner = OpenOptions::new().write(true).open(&self.from_host).unwrap();
+            let mut chunk = vec![0; 64 << 10];
+            loop {
+                let count = stdout.read(&mut chunk).unwrap();
+                let stalled = self.is_stalled.lock().unwrap();
+                drop(self.goes_on.wait_while(stalled, |stalled| *stalled).unwrap());
+                if count == 0 || to_runner.write_all(&chunk[..count]).is_err() {
+                    break;
+                }
+            }
+            drop(to_runner);
+            host.wait().unwrap();
+        });
+    }
+
+    fn stall(&self, before: &str) {
+        *self.stalled_before.lock().unwrap() = Some(before.chars().take(200).collect());
+        *self.is_stalled.lock().unwrap() = true;
+        thread::sleep(self.length);
+        *self.is_stalled.lock().unwrap() = false;
+        self.goes_on.notify_all();
+    }
+}
+
+/// What came of a run.
+struct RunEnd {
+    phase: &'static str,
+    status: Option<i32>,
+    said: String,
+    /// Trials that the run said had ended, and those that the store has.
+    told: usize,
+    stored: usize,
+}
+
+/// A run over two machines, the link to one of which stalls.
+fn run_with(machines: &Machines, relay: &Relay) -> RunEnd {
+    let suite = machines.file("stalled.toml");
+    let text = "name = \"stalled\"\ntitle = \"Stalled\"\n\
+                [defaults]\nwindow = \"300ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
+                [testbed.two]\nnodes = [\"a\", \"b\"]\nwire = {}\n\
+                [[scenario]]\nid = \"rr\"\nname = \"RR\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
+                load = { kind = \"tcp-rr\" }\n";
+    fs::write(&suite, text).unwrap();
+    let hosts = fs::read_to_string(machines.file("hosts.toml")).unwrap();
+    let (head, _) = hosts.split_once("[host.m2]").unwrap();
+    fs::write(machines.file("hosts.toml"), format!("{head}[host.m2]\n{}", relay.command())).unwrap();
+    let mut host = Command::new("nsenter");
+    host.arg(format!("--net=/proc/{}/fd/{}", std::process::id(), machines.machines[1].raw_fd())).args([NETRIG, "host"]);
+    let host = host.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut run = world::netrig();
+    run.arg("run").arg(&suite).args(["--no-aa", "--on", "a=m1", "--on", "b=m2", "--trials", "2", "--hosts"]);
+    run.arg(machines.file("hosts.toml")).arg("--store").arg(machines.file("store.sqlite"));
+    let output = thread::scope(|scope| {
+        relay.pass_on(scope, host);
+        run.output().unwrap()
+    });
+    let said = String::from_utf8(output.stderr).unwrap();
+    let told = said.lines().filter(|line| line.contains("rr #")).count();
+    let report = world::netrig()
+        .args(["report", "1", "--format", "json", "--store"])
+        .arg(machines.file("store.sqlite"))
+        .output()
+        .unwrap();
+    let stored = serde_json::from_slice(&report.stdout)
+        .map_or(0, |report: Value| report["data"]["scenarios"][0]["trials"].as_array().unwrap().len());
+    RunEnd { phase: relay.moment.phase, status: output.status.code(), said, told, stored }
+}
+
+/// Runs side by side, each with a stall in another phase.
+fn stalls_of(length: Duration) -> Vec<RunEnd> {
+    let all: Vec<(Machines, Moment)> = MOMENTS.map(|moment| (Machines::new(2), moment)).into();
+    let ends = thread::scope(|scope| {
+        let runs: Vec<_> = all
+            .iter()
+            .map(|(machines, moment)| {
+                scope.spawn(|| {
+                    let relay = Relay::new(machines.file("").as_path(), *moment, length);
+                    let end = run_with(machines, &relay);
+                    let before = relay.stalled_before.lock().unwrap();
+                    assert!(before.is_some(), "{}: the moment did not come: {}", end.phase, end.said);
+                    println!("{}: stalled before {}", end.phase, before.as_deref().unwrap_or_default());
+                    end
+                })
+            })
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    drop(all);
+    ends
+}
+
+#[test]
+fn a_run_goes_on_where_the_link_to_a_host_stalls_for_seconds() {
+    world::own(|| {
+        for RunEnd { phase, status, said, told, stored } in stalls_of(Duration::from_secs(10)) {
+            println!("{phase}: {status:?}, {told} told, {stored} stored\n{said}");
+            // A trial whose ends did not measure at the same time is none, and fails, for it is of the only scenario.
+            let is_lost = ["start of the load", "load"].contains(&phase);
+            let expected = if is_lost { (Some(4), 1, 1) } else { (Some(0), 2, 2) };
+            assert_eq!((status, told, stored), expected, "{phase}: {said}");
+            assert_eq!(said.contains("the link to a host stalled"), is_lost, "{phase}: {said}");
+        }
+        world::assert_nothing_left("of runs over links that stalled");
+    });
+}
+
+#[test]
+#[ignore = "takes minutes: .ci/nightly"]
+fn a_run_ends_well_or_says_why_where_the_link_to_a_host_stalls_for_a_minute() {
+    world::own(|| {
+        for RunEnd { phase, status, said, told, stored } in stalls_of(Duration::from_secs(60)) {
+            println!("{phase}: {status:?}, {told} told, {stored} stored\n{said}");
+            assert_eq!(told, stored, "{phase}: {said}");
+            let why = said.lines().find(|line| line.starts_with("netrig: ")).unwrap_or_default();
+            match status {
+                Some(0) => assert_eq!(stored, 2, "{phase}: {said}"),
+                Some(3 | 4) => {
+                    let is_clear = why.contains("m2") || why.contains("the link to a host stalled");
+                    assert!(is_clear, "{phase}: {said}");
+                }
+                _ => panic!("{phase}: {status:?}: {said}"),
+            }
+        }
+        world::assert_nothing_left("of runs over links that stalled for a minute");
+    });
+}
