@@ -1,16 +1,18 @@
 //! Stacks of the nodes' CPUs. Where nodes are on several machines, each of these samples its own: their CPUs have the same numbers.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use rig_facts::flame::FoldedStacks;
 use rig_facts::layers::{HERTZ, MachineStacks};
 use rig_sys::cpu::CpuSet;
 use rig_testbed::Testbed;
-use rig_testbed::host::{Host, StackSampling};
-use rig_testbed::topology::Node;
+use rig_testbed::host::{Host, StackSampling, each_at_once};
 
 /// The host of a node's machine.
 pub(super) fn host_of<'a>(host: &'a dyn Host, node: &str) -> &'a dyn Host {
-    host.member_of(node).unwrap_or(host)
+    match host.member_of(node) {
+        Some(member) => member,
+        None => host,
+    }
 }
 
 /// Makes ready to sample stacks of these CPUs, or, where nodes are on several machines, of all that netrig may use there.
@@ -23,14 +25,17 @@ pub fn prepare_stacks(host: &dyn Host, cpus: &CpuSet) -> Result<()> {
         return host.prepare_stacks(cpus);
     }
     let sampled = members.into_iter().map(|(node, member)| {
-        let cpus = member.facts()?.cpus;
-        member.prepare_stacks(&cpus)?;
-        // What it samples by is known once it does.
-        let sampling = member.start_stacks(&cpus, HERTZ)?;
-        member.stop_stacks(sampling)?;
-        Ok((node.to_owned(), member.folded_stacks(sampling)?))
+        move || {
+            let cpus = member.facts()?.cpus;
+            member.prepare_stacks(&cpus)?;
+            // What it samples by is known once it does.
+            let sampling = member.start_stacks(&cpus, HERTZ)?;
+            member.stop_stacks(sampling)?;
+            Ok((node.to_owned(), member.folded_stacks(sampling)?))
+        }
     });
-    of_one_clock(sampled.collect::<Result<_>>().map(MachineStacks::Each)?).map(drop)
+    let sampled = each_at_once(sampled).into_iter().collect::<Result<_>>();
+    of_one_clock(sampled.map(MachineStacks::Each)?).map(drop)
 }
 
 fn of_one_clock(stacks: MachineStacks) -> Result<MachineStacks> {
@@ -45,60 +50,82 @@ fn of_one_clock(stacks: MachineStacks) -> Result<MachineStacks> {
 
 /// What is being sampled, or was: of all nodes' CPUs, or of each node's, by its name.
 #[derive(Debug, Clone)]
-pub(super) struct Sampling(Vec<(Option<String>, StackSampling)>);
+pub(super) enum Sampling {
+    All(StackSampling),
+    Each(Vec<(String, StackSampling)>),
+}
+
+type Machine<'a> = &'a (dyn Host + Sync);
+
+fn machine_of<'a>(host: &'a dyn Host, node: &str) -> Result<Machine<'a>> {
+    host.member_of(node).with_context(|| format!("find the host of node {node}"))
+}
 
 impl Sampling {
-    /// Begins.
+    /// Begins, on several machines at the same time: windows of samples that began one after the other would be of different parts of the load.
     pub(super) fn of_nodes(testbed: &Testbed<'_>) -> Result<Self> {
         let host = testbed.host();
         let nodes = testbed.topology().nodes().iter().enumerate();
         if host.members().is_empty() {
             let cpus = nodes.flat_map(|(number, _)| testbed.cpus(number).as_slice().to_vec());
-            return Ok(Self(vec![(None, host.start_stacks(&CpuSet::new(cpus), HERTZ)?)]));
+            return Ok(Self::All(host.start_stacks(&CpuSet::new(cpus), HERTZ)?));
         }
-        let start = |(number, node): (usize, &Node)| {
-            let sampling = host_of(host, &node.name).start_stacks(testbed.cpus(number), HERTZ)?;
-            Ok((Some(node.name.clone()), sampling))
-        };
-        let mut begun = Self(Vec::new());
-        for sampling in nodes.map(start) {
+        let machines =
+            nodes.map(|(number, node)| Ok((&node.name, testbed.cpus(number), machine_of(host, &node.name)?)));
+        let machines = machines.collect::<Result<Vec<_>>>()?;
+        let starts = machines
+            .into_iter()
+            .map(|(node, cpus, machine)| move || Ok((node.clone(), machine.start_stacks(cpus, HERTZ)?)));
+        let (mut begun, mut failed) = (Vec::new(), None);
+        for sampling in each_at_once(starts) {
             match sampling {
-                Ok(sampling) => begun.0.push(sampling),
-                Err(error) => {
-                    // The first failure is the one to tell.
-                    let _also = begun.stop(host);
-                    return Err(error);
-                }
+                Ok(sampling) => begun.push(sampling),
+                // The first failure is the one to tell.
+                Err(error) => failed = failed.or(Some(error)),
             }
         }
-        Ok(begun)
-    }
-
-    fn each<'a>(
-        &'a self,
-        host: &'a dyn Host,
-    ) -> impl Iterator<Item = (&'a Option<String>, &'a dyn Host, StackSampling)> {
-        self.0.iter().map(move |(node, sampling)| {
-            let host = node.as_ref().map_or(host, |node| host_of(host, node));
-            (node, host, *sampling)
-        })
+        let begun = Self::Each(begun);
+        match failed {
+            None => Ok(begun),
+            Some(error) => {
+                let _also = begun.stop(host);
+                Err(error)
+            }
+        }
     }
 
     /// Ends all of it, also where one does not end well.
     pub(super) fn stop(&self, host: &dyn Host) -> Result<()> {
-        let ended: Vec<Result<()>> = self.each(host).map(|(_, host, sampling)| host.stop_stacks(sampling)).collect();
-        ended.into_iter().collect()
+        match self {
+            Self::All(sampling) => host.stop_stacks(*sampling),
+            Self::Each(all) => {
+                ask_each(host, all, |machine, sampling| machine.stop_stacks(sampling))?.into_iter().collect()
+            }
+        }
     }
 
     /// What was sampled, with names.
     pub(super) fn folded(&self, host: &dyn Host) -> Result<MachineStacks> {
-        let folded = self.each(host).map(|(node, host, sampling)| Ok((node.clone(), host.folded_stacks(sampling)?)));
-        let mut folded = folded.collect::<Result<Vec<(Option<String>, FoldedStacks)>>>()?;
-        if let Some((_, of_all)) = folded.pop_if(|(node, _)| node.is_none()) {
-            return Ok(MachineStacks::One(of_all));
-        }
-        let by_node = folded.into_iter().filter_map(|(node, stacks)| Some((node?, stacks)));
+        let all = match self {
+            Self::All(sampling) => return Ok(MachineStacks::One(host.folded_stacks(*sampling)?)),
+            Self::Each(all) => all,
+        };
+        let folded = ask_each(host, all, |machine, sampling| machine.folded_stacks(sampling))?;
+        let folded = folded.into_iter().collect::<Result<Vec<FoldedStacks>>>()?;
+        let by_node = all.iter().map(|(node, _)| node.clone()).zip(folded);
         // Of other CPUs, perhaps, than those that were asked before.
         of_one_clock(MachineStacks::Each(by_node.collect()))
     }
+}
+
+/// Asks the machine of each node, all at the same time.
+fn ask_each<T: Send>(
+    host: &dyn Host,
+    all: &[(String, StackSampling)],
+    ask: impl Fn(Machine<'_>, StackSampling) -> Result<T> + Sync,
+) -> Result<Vec<Result<T>>> {
+    let of = |(node, sampling): &(String, StackSampling)| Ok((machine_of(host, node)?, *sampling));
+    let asked = all.iter().map(of).collect::<Result<Vec<_>>>()?;
+    let ask = &ask;
+    Ok(each_at_once(asked.into_iter().map(|(machine, sampling)| move || ask(machine, sampling))))
 }

@@ -140,7 +140,12 @@ impl HostOfNode {
 
 /// Each on a thread of its own; the first error when all have ended.
 fn at_once<T: Send, F: FnOnce() -> Result<T> + Send>(acts: impl Iterator<Item = F>) -> Result<Vec<T>> {
-    let ended: Vec<Result<T>> = thread::scope(|scope| {
+    each_at_once(acts).into_iter().collect()
+}
+
+/// Each on a thread of its own: what came of each, when all have ended.
+pub fn each_at_once<T: Send, F: FnOnce() -> Result<T> + Send>(acts: impl Iterator<Item = F>) -> Vec<Result<T>> {
+    thread::scope(|scope| {
         let begun: Vec<_> = acts.map(|act| scope.spawn(act)).collect();
         let join = |thread: ScopedJoinHandle<'_, Result<T>>| thread.join();
         begun
@@ -148,8 +153,7 @@ fn at_once<T: Send, F: FnOnce() -> Result<T> + Send>(acts: impl Iterator<Item = 
             .map(join)
             .map(|ended| ended.unwrap_or_else(|_| bail!("a thread that asks a host panicked")))
             .collect()
-    });
-    ended.into_iter().collect()
+    })
 }
 
 /// By CPUs' numbers stacks are asked for, and kept.
@@ -162,12 +166,12 @@ impl Host for HostGroup {
         &self.name
     }
 
-    fn members(&self) -> Vec<(&str, &dyn Host)> {
-        self.members.iter().map(|member| (member.node.as_str(), &member.host as &dyn Host)).collect()
+    fn members(&self) -> Vec<(&str, &(dyn Host + Sync))> {
+        self.members.iter().map(|member| (member.node.as_str(), &member.host as &(dyn Host + Sync))).collect()
     }
 
-    fn member_of(&self, node: &str) -> Option<&dyn Host> {
-        self.of_node(node).ok().map(|member| &member.host as &dyn Host)
+    fn member_of(&self, node: &str) -> Option<&(dyn Host + Sync)> {
+        self.of_node(node).ok().map(|member| &member.host as &(dyn Host + Sync))
     }
 
     fn facts(&self) -> Result<Facts> {

@@ -35,7 +35,7 @@ use serde::{Deserialize, Serialize};
 pub use clock::ClockOffset;
 pub use containers::container_namespaces;
 pub use environment::{Build, Environment, environment};
-pub use group::{HostGroup, HostOfNode};
+pub use group::{HostGroup, HostOfNode, each_at_once};
 pub use interfaces::{HostInterface, cards};
 pub use local::{Local, give_back_what_was_left};
 pub use reach::{CommandForm, HostAccess};
@@ -96,12 +96,12 @@ pub trait Host: fmt::Debug {
     fn apply(&mut self, part: &Plan) -> Result<()>;
 
     /// The hosts that it is made of, each with its node; none where it is one.
-    fn members(&self) -> Vec<(&str, &dyn Host)> {
+    fn members(&self) -> Vec<(&str, &(dyn Host + Sync))> {
         Vec::new()
     }
 
     /// That of them which has a node of the testbed; `None` where it is one.
-    fn member_of(&self, _node: &str) -> Option<&dyn Host> {
+    fn member_of(&self, _node: &str) -> Option<&(dyn Host + Sync)> {
         None
     }
 

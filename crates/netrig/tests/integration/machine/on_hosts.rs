@@ -438,6 +438,34 @@ fn what_cpus_ran_is_sampled_on_each_machine() {
     });
 }
 
+/// A datapath under test is a machine of its own, whose CPUs run it in the kernel.
+#[test]
+fn what_cpus_of_a_dut_ran_is_sampled_on_its_machine() {
+    if let Err(error) = rig_sys::perf::probe() {
+        return skip(Lack::Sampling, error);
+    }
+    // Threads of the kernel receive for a DUT.
+    world::own_among_processes(|| {
+        let machines = Machines::new(3);
+        let on = ["--on", "client=m1:eth1", "--on", "dut=m2:eth1,eth2", "--on", "server=m3:eth1"];
+        let suite = machines.file("balancer.toml");
+        fs::write(&suite, world::balancer_at_a_rate()).unwrap();
+        let layers = ["--only", "cps-balancer-1", "--layers", "--quick", "--trials", "1", "--window", "1s"];
+        let report = machines.report(suite.to_str().unwrap(), &[&on[..], &layers].concat());
+        let layers = &trials(&report)["cps-balancer-1"]["layers"];
+        let nodes = layers["nodes"].as_array().unwrap();
+        let names: Vec<&Value> = nodes.iter().map(|node| &node["node"]).collect();
+        assert_eq!(names, ["client", "balancer", "server"]);
+        let balancer = layers["layers"].as_array().unwrap().iter().position(|layer| layer[0] == "balancer").unwrap();
+        let samples = |node: &Value, of: &dyn Fn(&Value) -> bool| {
+            let parts = node["parts"].as_array().unwrap().iter().filter(|part| of(&part["layer"]));
+            parts.map(|part| part["samples"].as_u64().unwrap()).sum::<u64>()
+        };
+        assert!(nodes.iter().all(|node| samples(node, &|_| true) > 0), "{layers}");
+        assert!(samples(&nodes[1], &|layer| *layer == balancer) > 0, "{layers}");
+    });
+}
+
 /// What is said to a machine and heard of it while a load is measured is 1 kB a second at most: by so much more is said in a longer window.
 /// And what is told of the machines meanwhile.
 #[test]
