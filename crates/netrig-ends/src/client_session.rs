@@ -60,6 +60,9 @@ pub enum Action {
     Fail(String),
 }
 
+/// Why clocks are not compared at all.
+const OLD_SERVER: &str = "the server is of a version that does not compare them";
+
 /// A test as both ends run it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Test {
@@ -82,6 +85,8 @@ pub struct TestRecords {
     pub clocks: Clocks,
     /// What one-way delays are known by; without it there are none.
     pub end_clocks: Option<EndClocks>,
+    /// Why there is none, of a load that would have delays.
+    pub uncompared: Option<String>,
 }
 
 #[derive(Debug)]
@@ -556,13 +561,20 @@ impl ClientSession {
             *time = clocks.to_client(*time);
         }
         let client_machine = begin.until(&end);
-        let ends = TestRecords { client: *client, client_machine, server, server_machine, clocks, end_clocks: None };
+        let (end_clocks, uncompared) = (None, None);
+        let client = *client;
+        let ends = TestRecords { client, client_machine, server, server_machine, clocks, end_clocks, uncompared };
         match (self.clocks_before.take(), farewell) {
             (Some(before), None) => {
                 self.compare_clocks(Some((ends, before)), after(now_ns, ANSWER_TIMEOUT));
             }
             (before, farewell) => {
-                self.done(ends, before.is_some());
+                let has_delays = matches!(self.test.server, Load::UdpStream(_));
+                let why = match (before, &farewell) {
+                    (None, _) => OLD_SERVER.to_owned(),
+                    (Some(_), farewell) => farewell.clone().unwrap_or_default(),
+                };
+                self.done(ends, has_delays.then_some(why));
                 if let Some(why) = farewell {
                     self.fail(why);
                 }
@@ -582,16 +594,17 @@ impl ClientSession {
     }
 
     fn failing(&mut self, failing: FailureReasons, now_ns: u64) {
-        self.stop_for(State::Failing(failing));
+        let why = failing.here.iter().chain(&failing.there).map(String::as_str).collect::<Vec<_>>().join("; ");
+        self.stop_for(State::Failing(failing), why);
         self.deadline_ns = after(now_ns, AFTERMATH);
     }
 
     /// Gives up all but a test that is done.
-    fn stop_for(&mut self, state: State) {
+    fn stop_for(&mut self, state: State, why: String) {
         if let State::Comparing(comparison) = std::mem::replace(&mut self.state, state)
             && let Some((ends, _)) = comparison.ends
         {
-            self.done(ends, true);
+            self.done(ends, Some(why));
         }
         self.actions.retain(|action| matches!(action, Action::Done(_)));
     }
@@ -609,7 +622,7 @@ impl ClientSession {
         if matches!(self.state, State::Over) {
             return;
         }
-        self.stop_for(State::Over);
+        self.stop_for(State::Over, why.clone());
         self.actions.push_back(Action::Fail(why));
     }
 }

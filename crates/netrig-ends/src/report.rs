@@ -68,6 +68,7 @@ pub fn trial(ends: &TestRecords, load: &Load, ordinal: u32, started_unix_ms: i64
         calibration: None,
         clocks: Some(ends.clocks),
         end_clocks: ends.end_clocks.clone(),
+        uncompared: ends.uncompared.clone(),
         scenario: load.name().into(),
         ordinal,
         block: Some(ordinal),
@@ -276,10 +277,12 @@ fn delays(trials: &[TrialRecord]) -> Vec<String> {
     let (uncompared, all) = (trials.iter().filter(|trial| trial.end_clocks.is_none()).count(), trials.len());
     let of = if uncompared == all { String::new() } else { format!(" of {uncompared} of {all} trials") };
     let unknown = (uncompared > 0).then(|| {
-        format!(
-            "One-way delay is not given{of}: the clocks were not compared before and after the load (the server is of a version \
-             that does not compare them, had no room or no port for that, or ended)."
-        )
+        // Of a run that an older version stored nobody knows which.
+        let why =
+            |trial: &TrialRecord| trial.uncompared.clone().unwrap_or_else(|| "the record does not say why".to_owned());
+        let why: Vec<String> = trials.iter().filter(|trial| trial.end_clocks.is_none()).map(why).collect();
+        let why = build::clocks::counted_reasons(&why);
+        format!("One-way delay is not given{of}: the clocks were not compared before and after the load ({why}).")
     });
     known.into_iter().chain(unknown).collect()
 }
@@ -442,6 +445,7 @@ mod tests {
             server_machine: machine,
             clocks: Clocks { offset_ns: 7, bound_ns: 9, round_trips: 1, shortest_ns: 18, longest_ns: 18 },
             end_clocks: bound_ns.map(compared),
+            uncompared: bound_ns.is_none().then(|| "the server is closing".to_owned()),
         };
         trial(&ends, &fuzz::datagrams().client, 1, 0)
     }
@@ -472,5 +476,6 @@ mod tests {
         let (figures, said) = given(&[None]);
         assert_eq!(figures, []);
         assert!(said.starts_with("One-way delay is not given: the clocks were not compared"), "{said}");
+        assert!(said.ends_with("(the server is closing)."), "{said}");
     }
 }

@@ -21,7 +21,7 @@ use std::fmt;
 pub use self::ab_run::AbRun;
 pub use self::benchmark::BenchmarkRecord;
 pub use self::clocks::Clocks;
-pub use self::end_clocks::{EndClocks, OffsetReading};
+pub use self::end_clocks::{BoundLimit, EndClocks, OffsetReading};
 pub use self::environment::{LOAD_AVERAGE, described, gibibytes};
 pub use self::flag::{Flag, TwoMachineFlag};
 pub use self::layers::{CpuTimeOwner, Kind, LayerSamples, LayersRecord, NodeLayers};
@@ -120,6 +120,9 @@ pub struct TrialRecord {
     /// How far the clocks of the load's ends were apart, where their nodes were on two machines of a suite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_clocks: Option<EndClocks>,
+    /// Why one-way delays of datagrams are not here: the clocks of the two machines were not compared before and after the load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncompared: Option<String>,
     /// What its scenario had set on the testbed, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<String>,
@@ -339,6 +342,7 @@ impl TrialRecord {
             calibration: None,
             clocks: None,
             end_clocks: None,
+            uncompared: None,
             frames: None,
             tool: None,
             flags: Vec::new(),

@@ -377,6 +377,7 @@ mod tests {
             calibration: None,
             clocks: None,
             end_clocks: None,
+            uncompared: None,
             started_unix_ms: 0,
             setup_us: 0,
             teardown_us: 0,

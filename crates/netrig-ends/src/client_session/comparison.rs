@@ -92,14 +92,15 @@ impl ClientSession {
             Some((ends, before)) => {
                 let end_clocks = Some(EndClocks::between(NAME, server_session::NAME, &before, &found));
                 self.state = State::Idle;
-                self.done(TestRecords { end_clocks, ..ends }, true);
+                self.done(TestRecords { end_clocks, ..ends }, None);
             }
         }
     }
 
-    /// Hands over what both ends saw. Delays that the clocks were not compared for to the end mean nothing.
-    pub(super) fn done(&mut self, mut ends: TestRecords, has_delays: bool) {
-        if has_delays && ends.end_clocks.is_none() {
+    /// Hands over what both ends saw. Delays that the clocks were not compared for to the end mean nothing: `uncompared` says why that is so.
+    pub(super) fn done(&mut self, mut ends: TestRecords, uncompared: Option<String>) {
+        if uncompared.is_some() {
+            ends.uncompared = uncompared;
             let datagrams = [&mut ends.client, &mut ends.server].map(|end| end.datagrams.as_mut());
             datagrams.into_iter().flatten().for_each(|counted| counted.delay = None);
         }

@@ -224,6 +224,7 @@ fn a_server_that_compares_no_clocks_is_not_asked_to() {
     world.to_client.push_back((0, wire::line(&Reply::Welcome(welcome))));
     world.run(|world| !world.done.is_empty());
     assert_eq!((world.failed.as_deref(), &world.done[0].end_clocks), (None, &None));
+    assert!(world.done[0].uncompared.as_ref().unwrap().contains("a version that does not compare"));
     let [Some(WorkerPlan { load: Load::UdpStream(load), peer_clock_ns: 0, .. }), Some(_)] = &world.plans else {
         panic!("{:?}", world.plans)
     };
@@ -239,6 +240,7 @@ fn a_server_that_leaves_before_clocks_are_compared_again_leaves_no_delays() {
     world.client.closed(&"end of file");
     world.run(|world| !world.done.is_empty());
     assert_eq!(world.done[0].end_clocks, None);
+    assert!(world.done[0].uncompared.as_ref().unwrap().contains("closed the control connection"));
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("closed the control connection"));
 }
@@ -253,6 +255,7 @@ fn a_failure_while_clocks_are_compared_again_takes_no_result_along() {
     world.run(|_| false);
     assert!(world.failed.unwrap().contains("the server's end failed: out of memory"));
     assert_eq!((world.done.len(), &world.done[0].end_clocks), (1, &None));
+    assert!(world.done[0].uncompared.as_ref().unwrap().contains("out of memory"));
 }
 
 #[test]

@@ -148,6 +148,7 @@ fn record(scenario: &str, ordinal: u32, trial: ToolTrial, started_unix_ms: i64) 
         calibration: None,
         clocks: None,
         end_clocks: None,
+        uncompared: None,
         set: Vec::new(),
         before: Vec::new(),
         frames: None,

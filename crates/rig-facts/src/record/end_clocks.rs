@@ -1,5 +1,7 @@
 //! How far the clocks of a load's two ends are apart, where these are on two machines.
 
+use std::fmt;
+
 use rig_load::exchange::PathOffset;
 use rig_testbed::host::ClockOffset;
 use serde::{Deserialize, Serialize};
@@ -24,6 +26,30 @@ pub struct EndClocks {
     /// Difference of a time of the one and a time of the other, by the offset of the begin, is not further from the truth than this at
     /// any moment of the load, as long as their drift stays the same meanwhile.
     pub bound_ns: u64,
+}
+
+/// What keeps the clocks of two machines from being known better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BoundLimit {
+    /// Exchanges over the load's own path were not answered.
+    NotAnswered,
+    /// What they told cannot be true if the questions beside the load are.
+    Contradicted,
+    /// The shortest round trip was that long.
+    RoundTrips,
+    /// One clock ran faster than the other while the load ran.
+    Drift,
+}
+
+impl fmt::Display for BoundLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAnswered => "exchanges over the load's own path were not answered",
+            Self::Contradicted => "exchanges over the load's own path contradicted the questions beside it",
+            Self::RoundTrips => "no round trip by which they are compared was shorter",
+            Self::Drift => "one ran faster than the other while the load ran",
+        })
+    }
 }
 
 /// One of two moments at which offsets are found out.
@@ -53,6 +79,22 @@ impl EndClocks {
             path.is_some_and(|path| path.ns == used.ns && path.bound_ns == used.bound_ns)
         };
         is(self.at_begin, self.path_at_begin) && is(self.at_end, self.path_at_end)
+    }
+
+    /// What the bound is mostly of.
+    pub fn limit(&self) -> BoundLimit {
+        let apart = self.at_begin.ns.abs_diff(self.at_end.ns);
+        let (begin, end) = (
+            (self.at_begin, self.path_at_begin, self.asked_at_begin),
+            (self.at_end, self.path_at_end, self.asked_at_end),
+        );
+        let (used, path, asked) = if begin.0.bound_ns > end.0.bound_ns { begin } else { end };
+        match path {
+            _ if apart > used.bound_ns => BoundLimit::Drift,
+            None => BoundLimit::NotAnswered,
+            Some(path) if path.bound_ns > asked.bound_ns || path.bound_ns == used.bound_ns => BoundLimit::RoundTrips,
+            Some(_) => BoundLimit::Contradicted,
+        }
     }
 
     pub fn between(from: &str, to: &str, begin: &OffsetReading, end: &OffsetReading) -> Self {
@@ -111,6 +153,19 @@ mod tests {
         let begin = reading(0, Some(path(7_000_000_000, 1_000)), 0, 100_000);
         let clocks = EndClocks::between("a", "b", &begin, &OffsetReading { at_ns: 1_000_000_000, ..begin });
         assert_eq!((clocks.at_begin.ns, clocks.bound_ns, clocks.is_by_path()), (0, 100_000, false));
+    }
+
+    #[test]
+    fn a_wide_bound_has_a_reason() {
+        let of = |begin: OffsetReading, end: OffsetReading| EndClocks::between("a", "b", &begin, &end).limit();
+        let at = |path, bound_ns| reading(0, path, 0, bound_ns);
+        let known = at(Some(path(0, 10)), 100);
+        assert_eq!(of(at(None, 100), at(None, 90)), BoundLimit::NotAnswered);
+        assert_eq!(of(known, at(None, 100)), BoundLimit::NotAnswered);
+        assert_eq!(of(at(Some(path(7_000, 10)), 100), known), BoundLimit::Contradicted);
+        assert_eq!(of(known, known), BoundLimit::RoundTrips);
+        assert_eq!(of(at(Some(path(0, 200)), 100), known), BoundLimit::RoundTrips);
+        assert_eq!(of(known, at(Some(path(50, 10)), 100)), BoundLimit::Drift);
     }
 
     proptest! {

@@ -56,6 +56,7 @@ fn trial(scenario: &str, ordinal: u32) -> TrialRecord {
         calibration: None,
         clocks: None,
         end_clocks: None,
+        uncompared: None,
         started_unix_ms: 1_700_000_001_000,
         setup_us: 80_000,
         teardown_us: 20_000,

@@ -1,5 +1,7 @@
 //! How well the clocks of two machines are known, where figures depend on it.
 
+use std::collections::BTreeMap;
+
 use rig_facts::claim::Side;
 use rig_facts::figures;
 use rig_facts::record::{EndClocks, TrialRecord};
@@ -20,15 +22,33 @@ pub fn of_delays(trials: &[TrialRecord]) -> Option<String> {
         "questions and answers beside the load"
     };
     let known = format!("the clocks of {from} and {to} are known to ±{} by {way}", microseconds(*bound_ns));
-    let hidden = trials.iter().filter(|(_, is_hidden)| *is_hidden).count();
-    Some(match hidden {
+    let reasons = trials.iter().filter(|(_, is_hidden)| *is_hidden).map(|(clocks, _)| clocks.limit());
+    let reasons: Vec<String> = reasons.map(|limit| limit.to_string()).collect();
+    Some(match reasons.len() {
         0 => format!("one-way delay: {known}"),
-        _ if hidden == trials.len() => format!("one-way delay is not given: {known}, and the median is below that"),
-        _ => format!(
-            "one-way delay is not given of {hidden} of {} trials: {known}, and their median is below their bound",
-            trials.len()
+        hidden if hidden == trials.len() => {
+            format!("one-way delay is not given: {known}, and the median is below that ({})", counted_reasons(&reasons))
+        }
+        hidden => format!(
+            "one-way delay is not given of {hidden} of {} trials: {known}, and their median is below their bound ({})",
+            trials.len(),
+            counted_reasons(&reasons)
         ),
     })
+}
+
+/// Each reason once, with how many have it where there are several.
+pub fn counted_reasons(reasons: &[String]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    reasons.iter().for_each(|reason| *counts.entry(reason).or_default() += 1);
+    match counts.len() {
+        1 => reasons[0].clone(),
+        _ => counts
+            .into_iter()
+            .map(|(reason, count)| format!("{}: {reason}", rig_stats::units::counted(count, "trial", "trials")))
+            .collect::<Vec<_>>()
+            .join("; "),
+    }
 }
 
 fn microseconds(ns: u64) -> String {
@@ -69,9 +89,11 @@ mod tests {
         assert_eq!(said(&[Some(400), Some(98_900)]), (Some(given), 2000));
         let all = format!(
             "one-way delay is not given: {known}±120 µs by questions and answers beside the load, and the median is below \
-             that"
+             that (exchanges over the load's own path were not answered)"
         );
         assert_eq!(said(&[Some(120_000)]), (Some(all), 0));
+        let two = ["a", "b", "a"].map(str::to_owned);
+        assert_eq!((counted_reasons(&two[..1]), counted_reasons(&two)), ("a".into(), "2 trials: a; 1 trial: b".into()));
         let (some, count) = said(&[Some(120_000), Some(400)]);
         assert!(
             some.is_some_and(|some| some.starts_with("one-way delay is not given of 1 of 2 trials")) && count == 1000

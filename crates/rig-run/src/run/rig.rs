@@ -267,6 +267,7 @@ impl Trials {
             host: clocks.host(host)?,
             hosts: clocks.hosts(host)?,
             end_clocks: clocks.of_ends(stage.testbed)?,
+            uncompared: None,
             calibration: None,
             clocks: None,
             search,
