@@ -1,10 +1,13 @@
 //! What happens in a window, and what is counted in it.
 
-use anyhow::{Context, Result};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
 use rig_facts::programme::{Phase, Programme, Rate, ScenarioLoad};
-use rig_facts::record::{NodeRecord, PhaseRecord, RateRecord};
+use rig_facts::record::{NodeRecord, PhaseRecord, RateRecord, TrialRecord};
 use rig_load::driver::WorkerPair;
 use rig_load::plan::Phases;
+use rig_stats::units::Span;
 use rig_suite::suite::{Scenario, Traffic};
 use rig_testbed::host::Mark;
 
@@ -77,6 +80,27 @@ fn rate_record(load: ScenarioLoad, rate: Rate, limit: f64) -> RateRecord {
     RateRecord { load, per_second: rate.per_second(limit), share }
 }
 
+/// Refuses a trial of which a worker measured at another time than the nodes were counted: its figures would be of two different loads. Hosts that
+/// hear late of the start, or of the window's edges, make such.
+///
+/// # Errors
+/// With that worker's name.
+pub(super) fn refuse_missed_window(trial: &TrialRecord) -> Result<()> {
+    for worker in &trial.workers {
+        let late = worker.window_begin_ns.saturating_sub(trial.window_end_ns);
+        let early = trial.window_begin_ns.saturating_sub(worker.window_end_ns);
+        let apart = late.max(early);
+        if apart > 0 {
+            let apart = Span(Duration::from_millis(apart / 1_000_000));
+            bail!(
+                "{} measured {apart} away from the time in which its nodes were counted: the link to a host stalled, or a machine stood still",
+                worker.name
+            );
+        }
+    }
+    Ok(())
+}
+
 /// What is counted from a window's begin to its end, beside the nodes' own counters.
 #[derive(Default)]
 pub(super) struct Counting {
@@ -99,5 +123,29 @@ impl Counting {
         let observed = stage.agents.end(host, begun, nodes)?;
         self.stacks.as_ref().map(|sampling| sampling.stop(host)).transpose()?;
         Ok((observed, self.stacks))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rig_facts::fixture::{TrialOptions, trial};
+
+    use super::*;
+
+    #[test]
+    fn a_worker_that_measures_at_another_time_is_no_trial() {
+        let whole = trial(&TrialOptions::default());
+        refuse_missed_window(&whole).unwrap();
+        let (begin, end) = (whole.window_begin_ns, whole.window_end_ns);
+        for (from, to) in [(end + 2_000_000_000, end + 3_000_000_000), (0, begin - 1)] {
+            let mut missed = whole.clone();
+            (missed.workers[0].window_begin_ns, missed.workers[0].window_end_ns) = (from, to);
+            let why = refuse_missed_window(&missed).unwrap_err().to_string();
+            assert!(why.starts_with(&missed.workers[0].name) && why.contains("the link to a host stalled"), "{why}");
+        }
+        // Late, and not beside it: that is a doubt.
+        let mut late = whole.clone();
+        late.workers[0].window_begin_ns = end - 1;
+        refuse_missed_window(&late).unwrap();
     }
 }

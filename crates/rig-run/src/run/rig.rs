@@ -31,7 +31,7 @@ use super::agents::Agents;
 use super::before;
 use super::calibration::gauge;
 use super::clocks::Clocks;
-use super::course::{Counting, ProgrammeWindow};
+use super::course::{Counting, ProgrammeWindow, refuse_missed_window};
 use super::programme::carry_out;
 use super::search::{offered, search, with_opening};
 use super::stacks::{Sampling, prepare_stacks};
@@ -296,6 +296,9 @@ impl Trials {
             tool: None,
             flags: Vec::new(),
         };
+        if host.local().is_none() {
+            refuse_missed_window(&record)?;
+        }
         record.flags = flags(&record, &scenario.topology, &self.cores, &scenario.filled());
         let profiled = scenario.profile.then(Map::built_in);
         if let Some(map) = self.layers.as_ref().or(profiled.as_ref()) {

@@ -9,7 +9,10 @@ use rig_testbed::host::{Host, StackSampling, each_at_once};
 
 /// The host of a node's machine.
 pub(super) fn host_of<'a>(host: &'a dyn Host, node: &str) -> &'a dyn Host {
-    host.member_of(node).unwrap_or(host)
+    match host.member_of(node) {
+        Some(member) => member,
+        None => host,
+    }
 }
 
 /// Makes ready to sample stacks of these CPUs, or, where nodes are on several machines, of all that netrig may use there.
@@ -70,12 +73,11 @@ impl Sampling {
         let machines =
             nodes.map(|(number, node)| Ok((&node.name, testbed.cpus(number), machine_of(host, &node.name)?)));
         let machines = machines.collect::<Result<Vec<_>>>()?;
-        let start = |(node, cpus, machine): (&String, &CpuSet, Machine<'_>)| {
-            let node = node.clone();
-            move || Ok((node, machine.start_stacks(cpus, HERTZ)?))
-        };
+        let starts = machines
+            .into_iter()
+            .map(|(node, cpus, machine)| move || Ok((node.clone(), machine.start_stacks(cpus, HERTZ)?)));
         let (mut begun, mut failed) = (Vec::new(), None);
-        for sampling in each_at_once(machines.into_iter().map(start)) {
+        for sampling in each_at_once(starts) {
             match sampling {
                 Ok(sampling) => begun.push(sampling),
                 // The first failure is the one to tell.
