@@ -40,6 +40,12 @@ static always_inline void swap_tuple(struct tuple *t)
 	t->destination_port = port;
 }
 
+/* Of a header of IPv6: an IPv4-mapped address is none that packets have (RFC 4291, 2.5.5.2), and tables have it for one of IPv4. */
+static always_inline int has_mapped(const struct tuple *t)
+{
+	return is_v4(&t->source) || is_v4(&t->destination);
+}
+
 static always_inline enum kind leave(struct packet *p, enum pass reason)
 {
 	p->reason = reason;
@@ -83,6 +89,8 @@ static always_inline enum kind parse_quoted(struct packet *p, struct cursor *c, 
 		t->protocol = ip->nexthdr;
 		set_v6(&t->source, &ip->saddr);
 		set_v6(&t->destination, &ip->daddr);
+		if (has_mapped(t))
+			return leave(p, PASS_ICMP_UNKNOWN);
 		if (ip->nexthdr == IPPROTO_FRAGMENT) {
 			struct fragment_header *fragment = TAKE(c, struct fragment_header);
 
@@ -245,6 +253,8 @@ static always_inline enum kind parse(struct xdp_md *ctx, struct packet *p)
 		p->ttl = ip->hop_limit;
 		set_v6(&p->tuple.source, &ip->saddr);
 		set_v6(&p->tuple.destination, &ip->daddr);
+		if (has_mapped(&p->tuple))
+			return leave(p, PASS_MALFORMED);
 		if (ip->nexthdr == IPPROTO_FRAGMENT)
 			return FRAGMENT;
 		if (ip->nexthdr == IPPROTO_HOPOPTS || ip->nexthdr == IPPROTO_ROUTING || ip->nexthdr == IPPROTO_DSTOPTS)
