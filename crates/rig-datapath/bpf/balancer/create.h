@@ -308,7 +308,7 @@ OF_PACKET(int, publish, (struct xdp_md *ctx, __u64 hash, __u32 slot, __u32 tick)
 	struct ethhdr *ethernet = (void *)(long)ctx->data;
 
 	if (!is_direct_return(s) && (void *)(ethernet + 1) <= (void *)(long)ctx->data_end)
-		keep_arrival(ctx, c, ethernet, tick);
+		keep_arrival(ctx, p, c, ethernet, tick);
 
 	if (s->syn_proxy == PROXY_AUTO && !is_spliced(c) && first_state(p, is_direct_return(s)) == SYN_RECV) {
 		c->counter |= COUNTED;

@@ -29,6 +29,7 @@ mod too_big;
 mod trace;
 mod traffic;
 mod tunnel;
+mod vlan;
 mod ways;
 
 use std::net::SocketAddr;
