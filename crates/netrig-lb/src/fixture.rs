@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 
 use super::message::{
     BackendEntry, BackendHealth, BackendHealthState, BackendOutlier, BgpStatus, CountByReason, Counters,
-    DefaultTimeouts, DeviceStatus, ForwardingMethod, Hop, NextHop, NextHopState, PeerState, Protocol, Rates,
-    ReasonCount, RefusedPackets, ServiceEntry, ServiceHealth, ServiceKey, ServiceLimits, ServicePersistence, Status,
-    SyncPeer, SyncStatus, TableStatus,
+    DefaultTimeouts, DeviceStatus, DeviceVlan, ForwardingMethod, Hop, NextHop, NextHopState, PeerState, Protocol,
+    Rates, ReasonCount, RefusedPackets, ServiceEntry, ServiceHealth, ServiceKey, ServiceLimits, ServicePersistence,
+    Status, SyncPeer, SyncStatus, TableStatus,
 };
 
 fn parsed(address: &str) -> SocketAddr {
@@ -67,7 +67,7 @@ pub fn status() -> Status {
         Rates { connections: 1021.4, in_packets: 102_142.0, out_packets: 99_999.6, in_bytes: 8.1e6, out_bytes: 1.2e8 };
     let next_hop = |address: &str, weight| {
         let state = if weight > 1 { NextHopState::NoNeighbor } else { NextHopState::Ok };
-        let hops = vec![Hop { address: parsed(address).ip(), device: "eth0".to_owned(), state }];
+        let hops = vec![Hop { address: parsed(address).ip(), device: "eth0".to_owned(), vlan: None, state }];
         NextHop { state, state_ms: 75_000, hops }
     };
     let backend = |address: &str, weight, active| BackendEntry {
@@ -223,12 +223,17 @@ pub fn status() -> Status {
                 mode: "native".to_owned(),
                 queues: 4,
                 placement: "each queue's interrupts come to one of the workers' CPUs".to_owned(),
+                vlans: vec![
+                    DeviceVlan { name: "eth0.10".to_owned(), id: 10 },
+                    DeviceVlan { name: "servers".to_owned(), id: 20 },
+                ],
             },
             DeviceStatus {
                 name: "eth1".to_owned(),
                 mode: "absent".to_owned(),
                 queues: 0,
                 placement: "there is no such interface now".to_owned(),
+                vlans: vec![],
             },
         ],
         workers: vec![0, 1, 2, 3],

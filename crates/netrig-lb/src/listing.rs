@@ -231,6 +231,7 @@ pub fn state_name(state: NextHopState) -> &'static str {
         NextHopState::Ok => "ok",
         NextHopState::NoNeighbor => "no_neighbor",
         NextHopState::DeviceDown => "device_down",
+        NextHopState::NotCarried => "not_carried",
         NextHopState::Local => "local",
         NextHopState::NoRoute => "no_route",
     }
@@ -289,9 +290,9 @@ fn health_columns(health: &BackendHealth) -> String {
 /// In the words of ip-neighbour(8); each with its state where there are several.
 fn hops(next_hop: &NextHop) -> String {
     let several = next_hop.hops.len() > 1;
-    let hop = |Hop { address, device, state }: &Hop| match several {
-        true => format!("{address} dev {device} {}", state_name(*state)),
-        false => format!("{address} dev {device}"),
+    let hop = |hop: &Hop| match several {
+        true => format!("{} dev {} {}", hop.address, hop.by(), state_name(hop.state)),
+        false => format!("{} dev {}", hop.address, hop.by()),
     };
     match next_hop.hops.as_slice() {
         [] => "-".to_owned(),

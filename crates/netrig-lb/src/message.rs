@@ -404,6 +404,17 @@ pub struct DeviceStatus {
     pub queues: u32,
     /// How packets come to the workers' CPUs, or why the balancer is not on it.
     pub placement: String,
+    /// VLAN devices over it, whose frames come and leave by it.
+    #[serde(default)]
+    pub vlans: Vec<DeviceVlan>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DeviceVlan {
+    /// The VLAN device.
+    pub name: String,
+    /// The tag of its frames.
+    pub id: u16,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -568,6 +579,8 @@ pub enum NextHopState {
     NoNeighbor,
     /// Its device is set down, without carrier or gone.
     DeviceDown,
+    /// Its device is a VLAN device whose tag the balancer does not put into frames: one of two (QinQ), or one of 802.1ad.
+    NotCarried,
     /// The backend's address is one of the balancer's machine.
     Local,
     /// The kernel has no route to the backend.
@@ -579,7 +592,28 @@ pub struct Hop {
     pub address: IpAddr,
     /// The network device.
     pub device: String,
+    /// Of a VLAN device.
+    #[serde(default)]
+    pub vlan: Option<VlanTag>,
     pub state: NextHopState,
+}
+
+/// Where a VLAN device's frames leave, and with which tag.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VlanTag {
+    /// The device that it is on.
+    pub parent: String,
+    pub id: u16,
+}
+
+impl Hop {
+    /// Its device, with the tag of a VLAN device.
+    pub fn by(&self) -> String {
+        match &self.vlan {
+            Some(VlanTag { parent, id }) => format!("{} (VLAN {id} of {parent})", self.device),
+            None => self.device.clone(),
+        }
+    }
 }
 
 /// In: from clients. Out: from backends. Bytes are those of IP packets.

@@ -7,8 +7,8 @@ use rig_stats::units::counted;
 
 use super::listing::{duration, forward_name, order, protocol};
 use super::message::{
-    BackendEntry, BackendHealth, BackendHealthState, BackendOutlier, BgpStatus, CountByReason, NextHop, NextHopState,
-    PeerState, Rates, ReasonCount, ServiceEntry, ServiceHealth, Status, SyncPeer, SyncStatus,
+    BackendEntry, BackendHealth, BackendHealthState, BackendOutlier, BgpStatus, CountByReason, DeviceVlan, Hop,
+    NextHop, NextHopState, PeerState, Rates, ReasonCount, ServiceEntry, ServiceHealth, Status, SyncPeer, SyncStatus,
 };
 
 /// `width` is that of the terminal, columns.
@@ -28,6 +28,9 @@ pub fn write(status: &Status, width: usize) -> String {
         let slow = if device.mode == "generic" { " (slow: its driver has no XDP)" } else { "" };
         let value = format!("{} {}{slow}, {queues}: {}", device.name, device.mode, device.placement);
         line("device", &value);
+        if !device.vlans.is_empty() {
+            line("vlans", &format!("of {}: {}", device.name, vlans(&device.vlans)));
+        }
     }
     let workers = match status.workers.as_slice() {
         [] => "not set: any CPU that takes packets from a device".to_owned(),
@@ -234,6 +237,16 @@ fn service_rows(service: &ServiceEntry, width: usize) -> String {
     text
 }
 
+/// Tags with their devices, the first few.
+fn vlans(vlans: &[DeviceVlan]) -> String {
+    const SHOWN: usize = 16;
+    let shown: Vec<String> = vlans.iter().take(SHOWN).map(|vlan| format!("{} ({})", vlan.id, vlan.name)).collect();
+    match vlans.len() {
+        count if count > SHOWN => format!("{} and {} more", shown.join(", "), count - SHOWN),
+        _ => shown.join(", "),
+    }
+}
+
 fn down(backend: &BackendEntry) -> Option<&BackendHealth> {
     backend.health.as_ref().filter(|health| health.state == BackendHealthState::Down)
 }
@@ -254,12 +267,17 @@ fn why(next_hop: &NextHop) -> String {
         NextHopState::NoRoute => "no route".to_owned(),
         NextHopState::Local => "an address of this machine".to_owned(),
         NextHopState::NoNeighbor => {
-            let hops: Vec<_> = hops.map(|hop| format!("{} dev {}", hop.address, hop.device)).collect();
+            let hops: Vec<_> = hops.map(|hop| format!("{} dev {}", hop.address, hop.by())).collect();
             format!("no answer from {}", hops.join(", "))
         }
         NextHopState::DeviceDown => {
             let devices: BTreeSet<_> = hops.map(|hop| hop.device.as_str()).collect();
             format!("{} down", devices.into_iter().collect::<Vec<_>>().join(", "))
+        }
+        NextHopState::NotCarried => {
+            let devices: BTreeSet<_> = hops.map(Hop::by).collect();
+            let devices = devices.into_iter().collect::<Vec<_>>().join(", ");
+            format!("frames cannot be sent by {devices}: of VLAN devices those with one tag of 802.1Q are carried")
         }
     }
 }

@@ -50,7 +50,7 @@ pub enum View {
         /// as needed, or the same without the >
         #[arg(required = true)]
         flow: Vec<String>,
-        /// The balancer's device that it comes in by [default: the first that is there]
+        /// The balancer's device that it comes in by, or a VLAN device over it [default: the first that is there]
         #[arg(long, value_name = "DEV")]
         device: Option<String>,
         /// Print it as docs/schema/lb-trace.json describes it

@@ -36,6 +36,8 @@ pub enum Lack {
     Ipvs,
     /// Bonded interfaces.
     Bonds,
+    /// VLAN devices.
+    Vlans,
     /// Sockets of SCTP.
     Sctp,
     /// A veth whose queue stops when its ring is full (Linux 6.16).

@@ -45,7 +45,7 @@ use crate::netns::NetNs;
 pub use events::{Event, Events};
 pub use filters::BpfFilter;
 pub use frames::{LinkCounters, QueueCounters};
-pub use links::{Link, PeerLink};
+pub use links::{Link, PeerLink, Vlan};
 pub use neighbors::{NeighborRefresh, NextHop, RuleInput};
 pub use recorded::{InterfaceAddress, InterfaceNeighbor, InterfaceRoute, NotRecorded};
 

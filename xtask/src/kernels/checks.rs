@@ -56,7 +56,7 @@ const BY_SPEED: [&str; 6] = [
 /// Of the tests of the vRouter's service those that do with what a busy machine's emulation has of time.
 const VROUTER: [&str; 2] = ["vrouter::containers_of_two_nodes", "vrouter::flows_go_on"];
 /// Of the tests of traffic those that do with what emulation has of time: not `steady`, whose hundreds of conversations stop there.
-const TRAFFIC: [&str; 9] = [
+const TRAFFIC: [&str; 10] = [
     "endtoend::bond",
     "endtoend::expire",
     "endtoend::fragments",
@@ -65,6 +65,7 @@ const TRAFFIC: [&str; 9] = [
     "endtoend::next_hops",
     "endtoend::restart",
     "endtoend::unsent",
+    "endtoend::vlan",
     "endtoend::web",
 ];
 /// What the shortest useful run has: what most often breaks, and needs no other executable.

@@ -5,19 +5,20 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 use rig_cli::exit::in_words;
-use rig_datapath::balancer::{Attachment, Balancer, GenericXdp, Mode, TransmitMethod, release};
+use rig_datapath::balancer::{Attachment, Balancer, GenericXdp, Mode, TransmitMethod, VlanDevice, release};
 use rig_service::files::ServiceFiles;
 use rig_stats::units::counted;
 use rig_sys::cpu::run_before_others;
 use rig_sys::ethtool;
-use rig_sys::netlink::Netlink;
+use rig_sys::netlink::{Link, Netlink};
+use rig_sys::netns::NetNs;
 use tracing::warn;
 
 use super::engine::LastError;
 use super::keep::Pins;
 use super::placed::{Placements, QueuePlacement};
 use super::workers::Plan;
-use crate::message::DeviceStatus;
+use crate::message::{DeviceStatus, DeviceVlan};
 use crate::settings::{Device, HandOver, Start};
 
 pub(super) struct Devices {
@@ -314,6 +315,13 @@ impl Devices {
         &self.plan
     }
 
+    /// The link that a VLAN device is on.
+    fn below(&self, name: &str) -> Option<String> {
+        let link = self.netlink.link(name).ok().filter(|link| link.vlan.is_some())?;
+        let far = link.far.filter(|far| far.namespace.is_none())?;
+        self.netlink.link_at(far.index).ok().map(|parent| parent.name)
+    }
+
     /// The next step when a device cannot be attached to.
     fn remedy(&self, name: &str, what: &str) -> String {
         let says = |errno: i32| what.contains(&std::io::Error::from_raw_os_error(errno).to_string());
@@ -325,6 +333,13 @@ impl Devices {
             format!(
                 "another XDP program is there (see `ip link show {name}`): of another balancer, which `netrig lb stop --detach \
                  --name NAME` ends, or, if it is not needed: ip link set dev {name} xdp off"
+            )
+        } else if says(EOPNOTSUPP)
+            && let Some(parent) = self.below(name)
+        {
+            format!(
+                "{name} is a VLAN device, which has no driver that takes XDP programs: name {parent} in its place, by which its frames come and leave \
+                 with their tag. Or, if slow is acceptable: --generic, or {{ name = \"{name}\", generic = true }} in the file"
             )
         } else if says(EOPNOTSUPP) {
             format!("if slow is acceptable: --generic, or {{ name = \"{name}\", generic = true }} in the file")
@@ -392,13 +407,61 @@ impl Devices {
         self.attached().map(|(device, attached)| (device.name.as_str(), attached.driver.as_str()))
     }
 
+    /// The VLAN devices that frames are sent by, with their names.
+    fn vlans(&self) -> Vec<(VlanDevice, String)> {
+        let links = self.netlink.links().unwrap_or_default();
+        let named = |vlan: VlanDevice| {
+            let link = links.iter().find(|link| link.index == vlan.interface)?;
+            Some((vlan, link.name.clone()))
+        };
+        VlanDevice::among(&links).into_iter().filter_map(named).collect()
+    }
+
+    /// The VLAN device of this name over one that the balancer is on.
+    pub(super) fn vlan(&self, name: &str) -> Option<VlanDevice> {
+        let is_over = |vlan: &VlanDevice| self.attached().any(|(_, on)| on.attachment.interface() == vlan.parent);
+        self.vlans().into_iter().find(|(vlan, is)| is == name && is_over(vlan)).map(|(vlan, _)| vlan)
+    }
+
+    /// Lines about devices that take tags off before the program sees frames, or have their peers keep them beside.
+    pub(super) fn advice_of_tags(&self) -> Vec<String> {
+        let (links, vlans) = (self.netlink.links().unwrap_or_default(), self.vlans());
+        let here = NetNs::of_current_thread();
+        let takes_off = |name: &str| {
+            let features = here.as_ref().ok().and_then(|here| ethtool::wanted_features(here, name).ok());
+            features.is_some_and(|features| features.get("rx-vlan-hw-parse") == Some(&true))
+        };
+        let mut said = Vec::new();
+        for (_, attached) in self.attached() {
+            let Some((vlan, over)) = vlans.iter().find(|(vlan, _)| vlan.parent == attached.attachment.interface())
+            else {
+                continue;
+            };
+            // Of a bond its ports take frames.
+            let takers = if vlan.ports.is_empty() { vec![vlan.parent] } else { vlan.ports.clone() };
+            for Link { name, kind, .. } in links.iter().filter(|link| takers.contains(&link.index)) {
+                if kind.as_deref() == Some("veth") {
+                    said.push(format!(
+                        "{name} is a veth: the balancer sees the tags of frames for {over} only where its peer writes them: ethtool -K PEER txvlan off"
+                    ));
+                } else if takes_off(name) {
+                    said.push(format!(
+                        "{name} takes tags off, so the balancer has frames for {over} as {name}'s own: ethtool -K {name} rxvlan off"
+                    ));
+                }
+            }
+        }
+        said
+    }
+
     pub(super) fn status(&self) -> Vec<DeviceStatus> {
+        let known = self.vlans();
         let status = |on: &DeviceState| {
             let name = on.device.name.clone();
             let Some(Attached { attachment, queues, .. }) = &on.attached else {
                 let refused = on.refused.last().and_then(|refused| refused.lines().next());
                 let placement = refused.unwrap_or("there is no such interface now").to_owned();
-                return DeviceStatus { name, mode: "absent".to_owned(), queues: 0, placement };
+                return DeviceStatus { name, mode: "absent".to_owned(), queues: 0, placement, vlans: Vec::new() };
             };
             let mode = match attachment.mode() {
                 Mode::Native => "native",
@@ -406,7 +469,9 @@ impl Devices {
             };
             let waits = !self.plan.places().is_empty() && !on.placed;
             let placement = self.plan.sentence() + if waits { ", as soon as the link is up" } else { "" };
-            DeviceStatus { name, mode: mode.to_owned(), queues: *queues, placement }
+            let vlans = known.iter().filter(|(vlan, _)| vlan.parent == attachment.interface());
+            let vlans = vlans.map(|(vlan, name)| DeviceVlan { name: name.clone(), id: vlan.id }).collect();
+            DeviceStatus { name, mode: mode.to_owned(), queues: *queues, placement, vlans }
         };
         self.on.iter().map(status).collect()
     }
@@ -421,7 +486,7 @@ impl Devices {
                 }
                 _ => "",
             };
-            let DeviceStatus { name, mode, queues, placement } = device;
+            let DeviceStatus { name, mode, queues, placement, .. } = device;
             let queues = counted(queues, "queue", "queues");
             let _ = writeln!(text, "  device {name}: {mode} mode{slow}; {queues}; {placement}");
         }

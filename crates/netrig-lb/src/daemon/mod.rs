@@ -347,7 +347,8 @@ fn introduction(engine: &Engine) -> String {
         let _ = writeln!(text, "  metrics at http://{}/metrics", NamedAddress::from(metrics));
     }
     text.push_str(&services(&engine.rules));
-    for line in advice::advice(&engine.rules, engine.devices.drivers()) {
+    let lines = advice::advice(&engine.rules, engine.devices.drivers());
+    for line in lines.into_iter().chain(engine.devices.advice_of_tags()) {
         warn!("{line}");
     }
     let _ = writeln!(text, "ready: netrig lb -L -n --name {}", engine.name);

@@ -15,7 +15,7 @@ use super::counts::{Figures, Snapshot, View, key_of};
 use super::engine::{Engine, refusal};
 use crate::message::{
     BackendEntry, ConnectionEntry, DefaultTimeouts, Filter, ForwardingMethod, Hop, NextHop, NextHopState, Protocol,
-    RefusedPackets, Reply, ServiceEntry, ServiceKey, ServiceLimits, ServicePersistence, Status, TableStatus,
+    RefusedPackets, Reply, ServiceEntry, ServiceKey, ServiceLimits, ServicePersistence, Status, TableStatus, VlanTag,
 };
 use crate::settings::{
     Service, client_address_name, expire_name, protocol, reuse_name, scheduler_name, syn_proxy_name,
@@ -122,6 +122,7 @@ fn next_hop(NextHops { state, since, hops }: &NextHops) -> NextHop {
     let hop = |hop: &datapath::NextHopStatus| Hop {
         address: hop.address,
         device: hop.device.to_string(),
+        vlan: hop.tagged_by.as_ref().map(|by| VlanTag { parent: by.parent.to_string(), id: by.id }),
         state: state_of(hop.state),
     };
     NextHop {
@@ -136,6 +137,7 @@ fn state_of(state: datapath::NextHopState) -> NextHopState {
         datapath::NextHopState::Ok => NextHopState::Ok,
         datapath::NextHopState::NoNeighbor => NextHopState::NoNeighbor,
         datapath::NextHopState::DeviceDown => NextHopState::DeviceDown,
+        datapath::NextHopState::NotCarried => NextHopState::NotCarried,
         datapath::NextHopState::Local => NextHopState::Local,
         datapath::NextHopState::NoRoute => NextHopState::NoRoute,
     }

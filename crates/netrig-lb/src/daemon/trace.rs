@@ -9,6 +9,7 @@ use rig_datapath::balancer::{ClientAddress, Direction, Drop, Kind, Trace as Trac
 use rig_datapath::test_run::Verdict;
 use rig_service::Refusal;
 use rig_stats::units::Span;
+use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 
 use super::counts::Snapshot;
@@ -22,7 +23,9 @@ impl Engine {
     pub(super) fn trace(&self, Asked { flow, device }: &Asked) -> anyhow::Result<Trace> {
         let mut there = self.devices.numbers();
         let found = there.find(|(name, _)| device.as_ref().is_none_or(|device| device == name));
-        let (name, index) = found.ok_or_else(|| {
+        let vlan = device.as_ref().filter(|_| found.is_none()).and_then(|device| self.devices.vlan(device));
+        let by_vlan = device.as_deref().zip(vlan.as_ref().map(|vlan| vlan.parent));
+        let (name, index) = found.or(by_vlan).ok_or_else(|| {
             let what = match device {
                 Some(device) => format!("the balancer is not on a device {device} now, so no packet comes to it there"),
                 None => "the balancer is on no device now, so no packet comes to it".into(),
@@ -31,7 +34,11 @@ impl Engine {
         })?;
         // Zeros where it has none.
         let mac = NetNs::of_current_thread().and_then(|here| here.sysfs()?.read(name, "address")).unwrap_or_default();
-        let frame = packet::frame(flow, mac.trim().parse().unwrap_or_default())?;
+        let mut frame = packet::frame(flow, mac.trim().parse().unwrap_or_default())?;
+        if let Some(vlan) = &vlan {
+            let [high, low] = vlan.id.to_be_bytes();
+            frame.splice(BEFORE_TAG..BEFORE_TAG, [0x81, 0, high, low]);
+        }
         let traced = self.balancer.trace(&frame, Some(index))?;
         let now = Snapshot::take(&self.balancer)?;
         let view = self.counts.view(&now);
@@ -43,9 +50,9 @@ impl Engine {
         let drop = traced.drop.filter(|reason| *reason != Drop::NotTold);
         let leaves = matches!(traced.verdict, Verdict::Transmit | Verdict::Redirect);
         // What is dropped and still leaves is an ICMP error to its sender, which goes back where the packet came from.
-        let out = match (traced.verdict, drop) {
-            (Verdict::Transmit, _) | (_, Some(_)) => Some(index),
-            _ => traced.interface,
+        let out = match drop {
+            Some(_) => Some(vlan.map_or(index, |vlan| vlan.interface)),
+            None => traced.interface.or(Some(index)),
         };
         let mut steps = steps(&traced);
         steps.extend(self.limit_of(&traced, flow.source.ip()));
@@ -139,12 +146,26 @@ fn whose(rules: &Rules, destination: SocketAddr) -> String {
     )
 }
 
+/// Of a frame, its addresses.
+const BEFORE_TAG: usize = 12;
+
 /// So many services are named at most.
 const NAMED: usize = 4;
 
 pub(super) fn interface_name(index: u32) -> Option<String> {
     let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("0.0.0.0", 0))).ok()?;
     rustix::net::netdevice::index_to_name(&socket, index).ok()
+}
+
+/// Its name, and of a VLAN device its tag.
+fn with_tag(index: u32) -> Option<String> {
+    let netlink = Netlink::here().ok()?;
+    let link = netlink.link_at(index).ok()?;
+    let below = link.far.filter(|far| far.namespace.is_none()).and_then(|far| netlink.link_at(far.index).ok());
+    Some(match link.vlan.zip(below) {
+        Some((vlan, below)) => format!("{} (VLAN {} of {})", link.name, vlan.id, below.name),
+        None => link.name,
+    })
 }
 
 /// Closer than that a timer is not kept.
@@ -253,7 +274,7 @@ fn steps(traced: &Traced) -> Vec<String> {
         }
     }
     if let Some(interface) = traced.interface {
-        let name = interface_name(interface).unwrap_or_else(|| format!("interface {interface}"));
+        let name = with_tag(interface).unwrap_or_else(|| format!("interface {interface}"));
         let mtu = traced.mtu.map(|mtu| format!(", for packets of up to {mtu} bytes")).unwrap_or_default();
         steps.push(format!("the way there is by {name}{mtu}"));
     }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::fixture;
 use crate::listing::ListingKind;
+use crate::message::VlanTag;
 
 fn asked(what: ListingKind) -> Listing {
     Listing { what, service: None, numeric: true, exact: false, sorted: true, json: false }
@@ -128,9 +129,12 @@ fn next_hops_have_their_states() {
     let [udp, tcp] = &mut status.services[..2] else { panic!("{:?}", status.services) };
     udp.backends[0].next_hop = None;
     let several = tcp.backends[0].next_hop.as_mut().unwrap();
-    let hop = |address: &str, state| Hop { address: address.parse().unwrap(), device: "eth1".to_owned(), state };
-    several.state = NextHopState::DeviceDown;
-    several.hops = vec![hop("10.0.1.1", NextHopState::Ok), hop("fe80::1", NextHopState::DeviceDown)];
+    let hop = |address: &str, state| {
+        let vlan = address.contains(':').then(|| VlanTag { parent: "eth0".to_owned(), id: 20 });
+        Hop { address: address.parse().unwrap(), device: "eth1".to_owned(), vlan, state }
+    };
+    several.state = NextHopState::NotCarried;
+    several.hops = vec![hop("10.0.1.1", NextHopState::Ok), hop("fe80::1", NextHopState::NotCarried)];
     let text = services(&status, &asked(ListingKind::NextHops), Style::NextHops, Names::Numeric);
     insta::assert_snapshot!(text);
 }

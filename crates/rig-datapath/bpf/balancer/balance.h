@@ -81,7 +81,7 @@ static __noinline __u32 without_service(struct xdp_md *ctx, struct packet *p, in
 	if (control && control->has_entries_back && (kind == FLOW || (kind == ERROR && is_to_sender(ctx, p))))
 		entry = entry_back(p, tick);
 	/* What backends answer to this machine's own questions, as checks ask. */
-	if (entry && is_local(ctx, &p->tuple, p->ipv6))
+	if (entry && is_local(ctx, p))
 		entry = 0;
 	return entry ?: leave_unmatched(ctx, p, kind == FLOW ? PASS_NO_SERVICE : PASS_ICMP_UNKNOWN, tick);
 }

@@ -13,6 +13,7 @@
 #ifndef BALANCER_CLIENT_ADDRESS_H
 #define BALANCER_CLIENT_ADDRESS_H
 
+#include "family.h"
 #include "gap.h"
 #include "syn_proxy.h"
 #include "tunnel.h"
@@ -217,7 +218,7 @@ static always_inline int add_option(struct xdp_md *ctx, struct packet *p, const 
 	change += (__u16)~bpf_htons(bytes) + (__u64)bpf_htons(bytes + by);
 	tcp->check = updated(tcp->check, fold(change));
 	p->l3_length += by;
-	return set_length(ctx, p, bytes + by);
+	return set_length(ctx, p, bytes + by) ?: keep_whole(ctx, p, c);
 }
 
 /* Edits options, and the checksum with them; 0 or a reason for a drop. */
@@ -375,7 +376,7 @@ static __noinline int add_prefix(struct xdp_md *ctx, struct packet *p, const str
 	}
 	tcp->check = updated(tcp->check, fold(change));
 	p->l3_length += by;
-	return set_length(ctx, p, bytes + by);
+	return set_length(ctx, p, bytes + by) ?: keep_whole(ctx, p, c);
 }
 
 /*

@@ -240,11 +240,13 @@ OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (h
 		uncount_in_service(number);
 		return backend;
 	}
-	counter = count_connection();
+	/* The first part of a datagram whose parts would be dropped. */
+	refusal = p->part && bit_of_family(s, backend) ? DROP_FRAGMENT : 0;
+	counter = refusal ? -1 : count_connection();
 	if (counter < 0) {
 		uncount_in_service(number);
 		add_load(backend, -1, 0);
-		return -DROP_TABLE_FULL;
+		return -(refusal ?: DROP_TABLE_FULL);
 	}
 	slot = take_slot(hash, tick);
 	c = connection_at(slot);
@@ -308,7 +310,7 @@ OF_PACKET(int, publish, (struct xdp_md *ctx, __u64 hash, __u32 slot, __u32 tick)
 	struct ethhdr *ethernet = (void *)(long)ctx->data;
 
 	if (!is_direct_return(s) && (void *)(ethernet + 1) <= (void *)(long)ctx->data_end)
-		keep_arrival(ctx, c, ethernet, tick);
+		keep_arrival(ctx, p, c, ethernet, tick);
 
 	if (s->syn_proxy == PROXY_AUTO && !is_spliced(c) && first_state(p, is_direct_return(s)) == SYN_RECV) {
 		c->counter |= COUNTED;

@@ -4,7 +4,7 @@
  * RFC 7915 has it. Addresses and ports are those of the connection, so that checksums change as those of any other one.
  *
  * Where it differs: what is larger than 1280 bytes for the client and may be fragmented (4.1) goes as it is, or is dropped where it does not
- * fit; fragments are dropped. A router's MTU is told as it is, whatever fits into the next links (4.2, 5.2): what does not is told, too.
+ * fit; fragments are dropped; a datagram of IPv6 without a checksum, which only tunnels may send (RFC 6935), gets one. A router's MTU is told as it is, whatever fits into the next links (4.2, 5.2): what does not is told, too.
  */
 #ifndef BALANCER_FAMILY_H
 #define BALANCER_FAMILY_H
@@ -98,6 +98,25 @@ static always_inline int write_header(struct xdp_md *ctx, __u32 at, int ipv6, co
 	return 1;
 }
 
+/* A packet of IPv4 that has grown behind its header, as `write_header` would have it; 0 or a reason for a drop. */
+static always_inline int keep_whole(struct xdp_md *ctx, const struct packet *p, const struct connection *c)
+{
+	struct iphdr *ip = (void *)(long)ctx->data + (p->l3 & L3_MASK);
+	__u64 change;
+
+	if (!(c->counter & MIXED) || p->l3_length <= MOST_FRAGMENTED)
+		return 0;
+	if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	if (ip->frag_off)
+		return 0;
+	change = (__u64)(__u16)~ip->id + bpf_htons(DONT_FRAGMENT);
+	ip->id = 0;
+	ip->frag_off = bpf_htons(DONT_FRAGMENT);
+	ip->check = updated(ip->check, fold(change));
+	return 0;
+}
+
 /* The frame, whose link-layer header is `l2` bytes with the type at its end, is of this family. */
 static always_inline int write_type(struct xdp_md *ctx, __u32 l2, int ipv6)
 {
@@ -129,6 +148,14 @@ static always_inline int lacks_sum(struct xdp_md *ctx, const struct packet *p)
 	       (!udp->check && udp->len != bpf_htons(p->l3_length - (p->l4 - p->l3)));
 }
 
+/* The word at this offset of the frame; -1 where there is none. */
+static always_inline int word_at(struct xdp_md *ctx, __u32 at)
+{
+	const __u16 *word = (void *)(long)ctx->data + at;
+
+	return (void *)(word + 1) > (void *)(long)ctx->data_end ? -1 : *word;
+}
+
 /* Makes of a packet one of the other family, with less time to live; 0 or a reason for a drop. */
 OF_PACKET(int, change_family, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 {
@@ -137,13 +164,11 @@ OF_PACKET(int, change_family, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 	struct ip_header h = {};
 	struct translation t;
 	__u32 l2;
-	__u16 *sum;
-	int reason;
+	int reason, sum;
 
 	if (!p || !control || !translation_at(entry, &t))
 		return DROP_INTERNAL;
-	/* Without a checksum there is none with IPv6 (RFC 7915, 4.5). */
-	if (!p->ipv6 && p->tuple.protocol == IPPROTO_UDP && lacks_sum(ctx, p))
+	if (p->tuple.protocol == IPPROTO_UDP && lacks_sum(ctx, p))
 		return DROP_NO_EQUAL;
 	reason = translate_flow(ctx, p, &t, control);
 	if (reason)
@@ -155,15 +180,19 @@ OF_PACKET(int, change_family, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 	p->ipv6 = !p->ipv6;
 	p->l4 = l2 + outer_length(p);
 	p->l3_length = h.bytes + outer_length(p);
-	sum = (void *)(long)ctx->data + (p->l4 & L4_MASK) + place;
-	if ((void *)(sum + 1) > (void *)(long)ctx->data_end || !write_type(ctx, l2, p->ipv6) ||
-	    !write_header(ctx, l2, p->ipv6, &h, t.source, t.destination, *sum))
+	sum = word_at(ctx, (p->l4 & L4_MASK) + place);
+	/* IPv6 has no datagrams without (RFC 7915, 4.5); of IPv4 it is the identification, too. */
+	if (!sum && h.protocol == IPPROTO_UDP) {
+		/* For the compiler it is another one, of which it must not keep where the fields are: the verifier takes no such pointer. */
+		barrier_var(ctx);
+		reason = write_sum(ctx, t.source, t.destination, p->l4 & L4_MASK, h.bytes);
+		if (reason)
+			return reason;
+		sum = word_at(ctx, (p->l4 & L4_MASK) + place);
+	}
+	if (sum < 0 || !write_type(ctx, l2, p->ipv6) || !write_header(ctx, l2, p->ipv6, &h, t.source, t.destination, sum))
 		return DROP_INTERNAL;
-	if (*sum || !p->ipv6 || h.protocol != IPPROTO_UDP)
-		return 0;
-	/* For the compiler it is another one, of which it must not keep where the fields are: the verifier takes no such pointer. */
-	barrier_var(ctx);
-	return write_sum(ctx, t.source, t.destination, p->l4 & L4_MASK, h.bytes);
+	return 0;
 }
 
 /* The type and code, above, and the rest of an ICMP error's header, in host byte order. */

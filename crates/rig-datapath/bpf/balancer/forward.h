@@ -232,7 +232,7 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 		update_state(c, s, p, SLOT(entry), direction, tick);
 
 	/* The route out first: a packet that cannot leave is not written to. */
-	reason = find_route(ctx, c, direction, leaves_as_ipv6(p, c), tick, &route);
+	reason = find_route(ctx, p, c, direction, leaves_as_ipv6(p, c), tick, &route);
 	if (reason)
 		return drop(reason);
 	if (direction == INWARD && s->forward == TUNNEL) {
@@ -248,7 +248,7 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 	if (c->counter & MIXED)
 		outer += direction == OUTWARD ? FAMILY_BYTES : -FAMILY_BYTES;
 	TRACE(mtu, route.mtu ? route.mtu - outer : 0);
-	TRACE(ifindex, route.ifindex);
+	TRACE(ifindex, route.ifindex & ~OF_VLAN);
 	/* With a tunnel's header it may be more than 16 bits have room for. */
 	if (route.mtu && p->l3_length + outer > route.mtu) {
 		/* With NAT the backend sees the client's own address, which no message may be from. */

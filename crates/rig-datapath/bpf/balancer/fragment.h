@@ -89,7 +89,7 @@ OF_PACKET(int, forward_fragment, (struct xdp_md *ctx, __u32 tick), (ctx, tick))
 	if (c->counter & MIXED)
 		return drop(DROP_FRAGMENT);
 	update_state(c, s, p, SLOT(entry), direction, tick);
-	reason = find_route(ctx, c, direction, p->ipv6, tick, &route);
+	reason = find_route(ctx, p, c, direction, p->ipv6, tick, &route);
 	if (reason)
 		return drop(reason);
 	if (direction == INWARD && s->forward == TUNNEL) {
@@ -101,7 +101,7 @@ OF_PACKET(int, forward_fragment, (struct xdp_md *ctx, __u32 tick), (ctx, tick))
 		route.mtu = through_tunnel(c->backend, route.mtu, tick);
 	}
 	TRACE(mtu, route.mtu ? route.mtu - outer : 0);
-	TRACE(ifindex, route.ifindex);
+	TRACE(ifindex, route.ifindex & ~OF_VLAN);
 	if (route.mtu && p->l3_length + outer > route.mtu)
 		return drop(DROP_TOO_BIG);
 	reason = is_direct_return(s) ? forward_whole(p, ctx, FRAGMENT, entry) : translate_addresses(ctx, p, c, s, direction);
@@ -122,7 +122,7 @@ static always_inline int is_handled(struct xdp_md *ctx, struct packet *p, __u32 
 
 	if (service_for(&p->tuple) || find_each(&p->tuple, hash_tuple(&p->tuple)))
 		return 1;
-	return control && control->has_entries_back && entry_back(p, tick) && !is_local(ctx, &p->tuple, p->ipv6);
+	return control && control->has_entries_back && entry_back(p, tick) && !is_local(ctx, p);
 }
 
 /* Which part of a datagram it is that can be handled: with ports, which only the first one brings. */

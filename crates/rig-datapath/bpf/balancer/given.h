@@ -33,6 +33,8 @@ struct packet {
 	__u8 kind;
 	/* enum part: of a datagram. */
 	__u8 part;
+	/* The interface that it belongs to: of a tagged frame it may be a VLAN device, then with OF_VLAN. */
+	__u32 came_by;
 };
 
 /* A whole one, or one of which no ports are known. Of the first part's checksum the others are a part. */

@@ -354,6 +354,15 @@ struct {
 	__type(value, struct routing);
 } routings SEC(".maps");
 
+/* VLAN devices, as the control plane sees them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MOST_VLANS);
+	__type(key, struct vlan_key);
+	__type(value, struct vlan);
+} vlans SEC(".maps");
+
 /* By messages of routers on the paths of tunnels to backends. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

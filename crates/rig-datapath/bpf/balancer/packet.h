@@ -40,6 +40,12 @@ static always_inline void swap_tuple(struct tuple *t)
 	t->destination_port = port;
 }
 
+/* Of a header of IPv6: an IPv4-mapped address is none that packets have (RFC 4291, 2.5.5.2), and tables have it for one of IPv4. */
+static always_inline int has_mapped(const struct tuple *t)
+{
+	return is_v4(&t->source) || is_v4(&t->destination);
+}
+
 static always_inline enum kind leave(struct packet *p, enum pass reason)
 {
 	p->reason = reason;
@@ -83,6 +89,8 @@ static always_inline enum kind parse_quoted(struct packet *p, struct cursor *c, 
 		t->protocol = ip->nexthdr;
 		set_v6(&t->source, &ip->saddr);
 		set_v6(&t->destination, &ip->daddr);
+		if (has_mapped(t))
+			return leave(p, PASS_ICMP_UNKNOWN);
 		if (ip->nexthdr == IPPROTO_FRAGMENT) {
 			struct fragment_header *fragment = TAKE(c, struct fragment_header);
 
@@ -196,6 +204,29 @@ static always_inline int is_for_device(struct xdp_md *ctx, const struct ethhdr *
 }
 #endif
 
+/*
+ * The interface that a tagged frame belongs to: a VLAN device, or, where the tag is none's, that which it came in by. 0: it is for another address
+ * than theirs. A VLAN device takes what is for its parent's, as Linux has it. A global function, so that what becomes of the packet is looked at once.
+ */
+__noinline __u32 tagged_for(struct xdp_md *ctx)
+{
+	struct vlan_key key = { .ifindex = ctx->ingress_ifindex };
+	struct cursor c = CURSOR(ctx);
+	struct ethhdr *ethernet = TAKE(&c, struct ethhdr);
+	__be16 *tag = take(&c, TAG_BYTES);
+	const struct vlan *v;
+
+	if (!ethernet || !tag)
+		return 0;
+	key.tag = WITH_TAG | (bpf_ntohs(*tag) & VLAN_ID);
+	v = bpf_map_lookup_elem(&vlans, &key);
+	if (!is_for_device(ctx, ethernet) &&
+	    !(v && *(const __u16 *)v->mac == *(__u16 *)ethernet->h_dest && *(const __u16 *)(v->mac + 2) == *(__u16 *)(ethernet->h_dest + 2) &&
+	      *(const __u16 *)(v->mac + 4) == *(__u16 *)(ethernet->h_dest + 4)))
+		return 0;
+	return v ? v->ifindex | OF_VLAN : key.ifindex;
+}
+
 static always_inline enum kind parse(struct xdp_md *ctx, struct packet *p)
 {
 	struct cursor c = CURSOR(ctx);
@@ -216,8 +247,14 @@ static always_inline enum kind parse(struct xdp_md *ctx, struct packet *p)
 		type = tag[1];
 		p->l3 += TAG_BYTES;
 	}
-	if ((type == bpf_htons(ETH_P_IP) || type == bpf_htons(ETH_P_IPV6)) && !is_for_device(ctx, ethernet))
-		return leave(p, PASS_OTHER_MAC);
+	if (type == bpf_htons(ETH_P_IP) || type == bpf_htons(ETH_P_IPV6)) {
+		if (p->l3 != sizeof(*ethernet))
+			p->came_by = tagged_for(ctx);
+		else if (is_for_device(ctx, ethernet))
+			p->came_by = ctx->ingress_ifindex;
+		if (!p->came_by)
+			return leave(p, PASS_OTHER_MAC);
+	}
 	l3 = c.at;
 	if (type == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = take_ipv4(&c);
@@ -245,6 +282,8 @@ static always_inline enum kind parse(struct xdp_md *ctx, struct packet *p)
 		p->ttl = ip->hop_limit;
 		set_v6(&p->tuple.source, &ip->saddr);
 		set_v6(&p->tuple.destination, &ip->daddr);
+		if (has_mapped(&p->tuple))
+			return leave(p, PASS_MALFORMED);
 		if (ip->nexthdr == IPPROTO_FRAGMENT)
 			return FRAGMENT;
 		if (ip->nexthdr == IPPROTO_HOPOPTS || ip->nexthdr == IPPROTO_ROUTING || ip->nexthdr == IPPROTO_DSTOPTS)

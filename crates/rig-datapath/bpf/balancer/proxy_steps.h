@@ -40,7 +40,7 @@ static __noinline int answer(struct xdp_md *ctx, struct packet *p, __u32 number,
 	if (reason || !control)
 		return drop(reason ?: DROP_INTERNAL);
 	count_refusal(number, DROP_SYN_ANSWERED);
-	return counted(DROP_SYN_ANSWERED) | leave_by(ctx, p, ctx->ingress_ifindex, control);
+	return counted(DROP_SYN_ANSWERED) | leave_by(ctx, p, p->came_by, control);
 }
 
 /* What the SYN proxy has made of a packet of a connection goes back. A function of its own as `ask_kernel`. */
@@ -48,7 +48,7 @@ static __noinline int send_back(struct xdp_md *ctx, struct packet *p)
 {
 	const struct control *control = settings();
 
-	return counted(DROP_PROXY_WAITS) | (control ? leave_by(ctx, p, ctx->ingress_ifindex, control) : XDP_DROP);
+	return counted(DROP_PROXY_WAITS) | (control ? leave_by(ctx, p, p->came_by, control) : XDP_DROP);
 }
 
 /* What a packet of no connection comes with, enum cookie. A function of its own as `ask_kernel`. */

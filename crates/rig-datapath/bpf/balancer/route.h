@@ -75,6 +75,8 @@ struct outward {
 	__u16 backend;
 	/* enum route_key */
 	__u16 by;
+	/* As of the packet. */
+	__u32 came_by;
 };
 
 /* What the kernel is asked, and answers: it would take a fifth of the stack that there is. No program is interrupted by another packet's. */
@@ -88,6 +90,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct question);
 } questions SEC(".maps");
+
+/* An interface as routes have it. A function of its own as `ask_kernel`. */
+static __noinline __u32 way_by(__u32 ifindex)
+{
+	struct vlan_key key = { .ifindex = ifindex };
+
+	return bpf_map_lookup_elem(&vlans, &key) ? ifindex | OF_VLAN : ifindex;
+}
 
 /*
  * Asks the kernel; 0 or a reason for a drop. The interface that `route` has before is one whose link is reached without a
@@ -104,7 +114,7 @@ static always_inline int look_up_route(struct xdp_md *ctx, const struct outward 
 		return DROP_INTERNAL;
 	fib = &q->fib;
 	__builtin_memset(fib, 0, sizeof(*fib));
-	fib->ifindex = ctx->ingress_ifindex;
+	fib->ifindex = o->came_by & ~OF_VLAN;
 	fib->l4_protocol = o->protocol;
 	fib->sport = o->source_port;
 	fib->dport = o->destination_port;
@@ -118,7 +128,7 @@ static always_inline int look_up_route(struct xdp_md *ctx, const struct outward 
 		fib->ipv4_dst = v4_of(o->destination);
 	}
 	result = bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
-	route->ifindex = fib->ifindex;
+	route->ifindex = way_by(fib->ifindex);
 	route->mtu = fib->mtu_result;
 #ifdef OLD_KERNEL
 	if (!route->mtu)
@@ -128,7 +138,7 @@ static always_inline int look_up_route(struct xdp_md *ctx, const struct outward 
 		return DROP_NO_ROUTE;
 	q->hop = next_hop_of(fib, o->backend);
 	if (result == BPF_FIB_LKUP_RET_NO_NEIGH) {
-		if (fib->ifindex != reached)
+		if (route->ifindex != reached)
 			note_next_hop(&missed, &q->hop);
 		return DROP_NO_NEIGHBOR;
 	}
@@ -140,11 +150,11 @@ static always_inline int look_up_route(struct xdp_md *ctx, const struct outward 
 }
 
 /* Never 0. */
-static always_inline __u32 hash_route(const struct outward *o, __u32 ingress)
+static always_inline __u32 hash_route(const struct outward *o)
 {
 	__u64 h = o->destination->hi * 0x9e3779b97f4a7c15ULL + o->destination->lo * 0xc2b2ae3d27d4eb4fULL +
 		  o->source->hi * 0x165667b19e3779f9ULL + o->source->lo * 0xd6e8feb86659fd93ULL +
-		  ingress * 0xa0761d6478bd642fULL;
+		  o->came_by * 0xa0761d6478bd642fULL;
 
 	if (o->by == BY_PORTS)
 		h += ((__u64)o->source_port << 16 | o->destination_port) * 0xe7037ed1a0b428dbULL;
@@ -193,24 +203,24 @@ static always_inline __u64 mac_number(const __u8 *mac)
  * Keeps the link addresses of the client's first packet, as a route that has to be looked up: the kernel is asked when there is
  * something to send there, which for many connections there never is.
  */
-static always_inline void keep_arrival(struct xdp_md *ctx, struct connection *c, const struct ethhdr *arrived,
-					   __u32 tick)
+static always_inline void keep_arrival(struct xdp_md *ctx, const struct packet *p, struct connection *c, const struct ethhdr *arrived,
+				       __u32 tick)
 {
-	c->route_ifindex = ctx->ingress_ifindex;
+	c->route_ifindex = p->came_by;
 	__builtin_memcpy(c->route_source, arrived->h_dest, 6);
-	c->route_mtu = mtu_of(ctx, ctx->ingress_ifindex);
+	c->route_mtu = mtu_of(ctx, p->came_by & ~OF_VLAN);
 	*(volatile __u64 *)&c->route = mac_number(arrived->h_source) | (__u64)stamp_of_time(tick - (1 << ROUTE_SHIFT)) << 48;
 }
 
 /* This CPU's cache entry of the route to a backend, and the hash of the flow as far as routes depend on it. */
-static always_inline struct cached_route *cached_for(const struct xdp_md *ctx, struct outward *outward, __u32 *flow)
+static always_inline struct cached_route *cached_for(struct outward *outward, __u32 *flow)
 {
 	__u32 key = outward->backend;
 
 	*flow = 0;
 	/* There are at least as many entries as backends. */
 	if (outward->by != BY_BACKEND) {
-		*flow = hash_route(outward, ctx->ingress_ifindex);
+		*flow = hash_route(outward);
 		key = (*flow >> 1) & tuning.cached_mask;
 	}
 	return bpf_map_lookup_elem(&hops, &key);
@@ -264,8 +274,8 @@ static always_inline int has_route(const struct connection *c, enum direction di
 
 /*
  * The route out that `has_route` does not have: from this CPU's cache of the flow, or from the kernel. A client without a neighbour
- * entry, on the link from which its packets have come, is reached at their source address there. A function of its own because stack
- * frames add up.
+ * entry, on the link from which its packets have come, is reached at their source address there. `route` has the interface that the packet came
+ * by. A function of its own because stack frames add up.
  */
 OF_POINTERS int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32 direction_and_ipv6, __u32 tick, struct route *route)
 {
@@ -281,7 +291,9 @@ OF_POINTERS int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32 direc
 
 	if (!s || !b || !route)
 		return DROP_INTERNAL;
+	outward.came_by = route->ifindex;
 	outward.protocol = s->protocol;
+	route->ifindex = 0;
 	if (direction_and_ipv6 & OUTWARD) {
 		outward.source = &s->address;
 		outward.source_port = service_port(c, s);
@@ -302,7 +314,7 @@ OF_POINTERS int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32 direc
 		}
 		if (s->forward == TUNNEL)
 			outward.protocol = outward.source_port = outward.destination_port = 0;
-		cached = cached_for(ctx, &outward, &flow);
+		cached = cached_for(&outward, &flow);
 		if (!cached)
 			return DROP_INTERNAL;
 		/* A traced packet asks the kernel. */
@@ -345,10 +357,13 @@ OF_POINTERS int ask_kernel(struct xdp_md *ctx, struct connection *c, __u32 direc
 }
 
 /* The route out for a connection's packets in this direction; 0 or a reason for a drop. */
-static always_inline int find_route(struct xdp_md *ctx, struct connection *c, enum direction direction, int ipv6, __u32 tick,
-				  struct route *route)
+static always_inline int find_route(struct xdp_md *ctx, const struct packet *p, struct connection *c, enum direction direction, int ipv6,
+				    __u32 tick, struct route *route)
 {
-	return has_route(c, direction, tick, route) ? 0 : ask_kernel(ctx, c, direction | (__u32)(ipv6 ? 2 : 0), tick, route);
+	if (has_route(c, direction, tick, route))
+		return 0;
+	route->ifindex = p->came_by;
+	return ask_kernel(ctx, c, direction | (__u32)(ipv6 ? 2 : 0), tick, route);
 }
 
 static always_inline int set_link(struct xdp_md *ctx, const __u8 *source, const __u8 *destination)
@@ -364,11 +379,12 @@ static always_inline int set_link(struct xdp_md *ctx, const __u8 *source, const 
 }
 
 /* Whether the kernel would keep a packet to there for itself, and not forward it. */
-static __noinline int is_local(struct xdp_md *ctx, const struct tuple *t, int ipv6)
+static __noinline int is_local(struct xdp_md *ctx, const struct packet *p)
 {
-	struct bpf_fib_lookup fib = { .ifindex = ctx->ingress_ifindex };
+	struct bpf_fib_lookup fib = { .ifindex = p->came_by & ~OF_VLAN };
+	const struct tuple *t = &p->tuple;
 
-	if (ipv6) {
+	if (p->ipv6) {
 		fib.family = AF_INET6;
 		get_v6((struct in6_addr *)fib.ipv6_src, &t->source);
 		get_v6((struct in6_addr *)fib.ipv6_dst, &t->destination);
@@ -409,9 +425,90 @@ static __noinline int has_socket(struct xdp_md *ctx, const struct tuple *t, int 
 	return is;
 }
 
-static always_inline int leave_by(struct xdp_md *ctx, const struct packet *p, __u32 ifindex, const struct control *c)
+static always_inline int leave_as_it_is(struct xdp_md *ctx, const struct packet *p, __u32 ifindex, const struct control *c)
 {
 	return ifindex == ctx->ingress_ifindex && !c->redirects_back && !p->queued ? XDP_TX : bpf_redirect(ifindex, 0);
+}
+
+/* Puts a tag of this VLAN into a frame without one; 0 or a reason for a drop. */
+static always_inline int put_tag(struct xdp_md *ctx, __u16 id)
+{
+	__u8 addresses[2 * ETH_ALEN];
+	void *data = (void *)(long)ctx->data;
+
+	if (data + sizeof(addresses) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	__builtin_memcpy(addresses, data, sizeof(addresses));
+	if (bpf_xdp_adjust_head(ctx, -TAG_BYTES))
+		return DROP_INTERNAL;
+	data = (void *)(long)ctx->data;
+	if (data + sizeof(addresses) + TAG_BYTES > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	__builtin_memcpy(data, addresses, sizeof(addresses));
+	*(__be32 *)(data + sizeof(addresses)) = bpf_htonl((__u32)ETH_P_8021Q << 16 | id);
+	return 0;
+}
+
+/* The tag of a frame is of this VLAN; its priority stays. */
+static always_inline int change_tag(struct xdp_md *ctx, __u16 id)
+{
+	__be16 *tag = (void *)(long)ctx->data + sizeof(struct ethhdr);
+
+	if ((void *)(tag + 1) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	*tag = bpf_htons((bpf_ntohs(*tag) & ~VLAN_ID) | id);
+	return 0;
+}
+
+/* Takes the tag off. */
+static always_inline int take_tag(struct xdp_md *ctx)
+{
+	__u8 addresses[2 * ETH_ALEN];
+	void *data = (void *)(long)ctx->data;
+
+	if (data + sizeof(addresses) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	__builtin_memcpy(addresses, data, sizeof(addresses));
+	if (bpf_xdp_adjust_head(ctx, TAG_BYTES))
+		return DROP_INTERNAL;
+	data = (void *)(long)ctx->data;
+	if (data + sizeof(addresses) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	__builtin_memcpy(data, addresses, sizeof(addresses));
+	return 0;
+}
+
+/*
+ * Where the packet came by a VLAN device, or leaves by one: XDP sends by its parent alone, and with its tag. What came by one and leaves by another
+ * interface has none any more. A function of its own because stack frames add up.
+ */
+OF_PACKET(int, leave_tagged, (struct xdp_md *ctx, __u32 way), (ctx, way))
+{
+	struct vlan_key key = { .ifindex = way & ~OF_VLAN };
+	const struct control *control = settings();
+	__u32 ifindex = key.ifindex;
+	int reason;
+
+	if (!p || !control)
+		return drop(DROP_INTERNAL);
+	if (way & OF_VLAN) {
+		const struct vlan *v = bpf_map_lookup_elem(&vlans, &key);
+
+		/* It has gone meanwhile, and routes by it with it. */
+		if (!v)
+			return drop(DROP_NO_ROUTE);
+		ifindex = v->ifindex;
+		reason = p->l3 == sizeof(struct ethhdr) ? put_tag(ctx, v->id) : change_tag(ctx, v->id);
+	} else {
+		reason = take_tag(ctx);
+	}
+	return reason ? drop(reason) : leave_as_it_is(ctx, p, ifindex, control);
+}
+
+/* The verdict for a packet that leaves by an interface, as routes and packets have it. */
+static always_inline int leave_by(struct xdp_md *ctx, struct packet *p, __u32 way, const struct control *c)
+{
+	return (way | p->came_by) & OF_VLAN ? leave_tagged(p, ctx, way) : leave_as_it_is(ctx, p, way, c);
 }
 
 #endif

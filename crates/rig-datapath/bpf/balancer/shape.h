@@ -434,6 +434,27 @@ struct next_hop {
 };
 _Static_assert(sizeof(struct next_hop) == 24, "");
 
+/*
+ * An interface by itself, `tag` 0: frames of a VLAN device leave by its parent, `ifindex`, with the tag `id`. Or an interface and a tag: frames that
+ * come in by it with the tag belong to the VLAN device `ifindex`, whose address is `mac`.
+ */
+#define WITH_TAG 0x10000
+struct vlan_key {
+	__u32 ifindex, tag;
+};
+_Static_assert(sizeof(struct vlan_key) == 8, "");
+struct vlan {
+	__u32 ifindex;
+	__u16 id;
+	__u8 mac[6];
+};
+_Static_assert(sizeof(struct vlan) == 12, "");
+#define MOST_VLANS 8192
+/* In the number of an interface, of a route or a packet, that is such a VLAN device. */
+#define OF_VLAN 0x80000000
+/* Of an 802.1Q tag's first two bytes. */
+#define VLAN_ID 0x0fff
+
 /* The MTU of a tunnel, of the outer packet, by a message of a router on its path, and when that came. */
 struct path_mtu {
 	__u32 tick, mtu;

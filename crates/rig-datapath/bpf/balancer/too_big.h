@@ -147,7 +147,7 @@ OF_PACKET(int, too_big, (struct xdp_md *ctx, __u32 service, __u32 mtu, __u32 tic
 	control = settings();
 	if (!control)
 		return drop(DROP_INTERNAL);
-	return counted(DROP_TOO_BIG_TOLD) | leave_by(ctx, p, ctx->ingress_ifindex, control);
+	return counted(DROP_TOO_BIG_TOLD) | leave_by(ctx, p, p->came_by, control);
 }
 
 #endif

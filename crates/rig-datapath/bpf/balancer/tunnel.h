@@ -131,7 +131,7 @@ OF_PACKET(int, outer_error, (struct xdp_md *ctx, __u32 entry, __u32 tick), (ctx,
 	header = outer_length(p) + sizeof(struct icmp_header);
 	if (p->l3_length < header + outer || !may_send_icmp(tick))
 		return drop(DROP_TOO_BIG);
-	reason = find_route(ctx, c, OUTWARD, p->ipv6, tick, &route);
+	reason = find_route(ctx, p, c, OUTWARD, p->ipv6, tick, &route);
 	if (reason)
 		return drop(reason);
 	l3 = p->l3 & L3_MASK;

@@ -47,7 +47,7 @@ static __noinline int leave_stray(struct xdp_md *ctx, const struct packet *p, __
 	/* Before the look-up of the route: a flood is to cost as little as can be. */
 	if (is_over_limit(PASS_NO_CONNECTION, control, tick))
 		return drop(DROP_STRAYS);
-	if (!is_local(ctx, &p->tuple, p->ipv6))
+	if (!is_local(ctx, p))
 		return drop(DROP_NO_CONNECTION);
 	return pass_counted(PASS_NO_CONNECTION, tick);
 }

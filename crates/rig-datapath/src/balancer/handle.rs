@@ -25,6 +25,7 @@ use super::shape::{ANY_SERVICE, Routing, Sweep, Tuning, route_key};
 use super::shortage::ShortageMonitor;
 use super::sizes::{Memory, Sizes};
 use super::trace::Tracer;
+use super::vlans::{self, VlanDevice};
 
 /// What a sweep has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -165,6 +166,12 @@ impl BalancerHandle {
     pub fn pretend_watched(&self, until: u32, generation: u16) -> Result<(), Error> {
         let routing = Routing { watched_until: until, generation, key: route_key::BY_BACKEND };
         self.tables.routings.set(&0_u32, &routing)
+    }
+
+    /// As if these were the machine's VLAN devices. For tests.
+    #[doc(hidden)]
+    pub fn pretend_vlans(&self, devices: &[VlanDevice]) -> Result<(), Error> {
+        vlans::set(&self.tables, devices)
     }
 
     /// The generation of routes and neighbours, while they are watched.

@@ -7,6 +7,8 @@ use std::time::Instant;
 
 use rig_sys::netlink::{Link, Netlink, NextHop};
 
+use super::vlans;
+
 /// Whether packets can go to a next hop. Of several the worst, the last one here, holds for the backend: each gets its share of
 /// the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,6 +19,8 @@ pub enum NextHopState {
     NoNeighbor,
     /// The device is set down, without carrier or gone.
     DeviceDown,
+    /// The device is a VLAN device, and its tag is none that programs put into frames: one of two, or a provider's.
+    NotCarried,
     /// There is none: the backend's address is this machine's own, where programs forward nothing to.
     Local,
     /// There is none: the kernel has no route to the backend.
@@ -39,7 +43,17 @@ pub struct NextHopStatus {
     pub address: IpAddr,
     /// Its name, also when it has gone.
     pub device: Arc<str>,
+    /// Of a VLAN device.
+    pub tagged_by: Option<TaggedBy>,
     pub state: NextHopState,
+}
+
+/// Where a VLAN device's frames leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaggedBy {
+    /// The link that it is on, where that is in this namespace.
+    pub parent: Arc<str>,
+    pub id: u16,
 }
 
 /// The kernel's route to a backend.
@@ -64,17 +78,25 @@ struct Device {
     name: Arc<str>,
     up: bool,
     without_neighbors: bool,
+    tagged_by: Option<TaggedBy>,
+    /// False of a VLAN device whose tag programs do not put into frames.
+    carried: bool,
 }
 
 impl Device {
     fn of(netlink: &Netlink, number: u32, before: Option<Self>) -> Self {
-        match netlink.link_at(number) {
-            Ok(Link { name, up, without_neighbors, .. }) => Self { name: name.into(), up, without_neighbors },
-            Err(_) => {
-                let name = before.map_or_else(|| format!("number {number}").into(), |before| before.name);
-                Self { name, up: false, without_neighbors: false }
-            }
-        }
+        let Ok(link) = netlink.link_at(number) else {
+            let (name, tagged_by) = before
+                .map_or_else(|| (format!("number {number}").into(), None), |before| (before.name, before.tagged_by));
+            return Self { name, up: false, without_neighbors: false, tagged_by, carried: true };
+        };
+        let parent = vlans::parent_of(&link).filter(|_| link.vlan.is_some());
+        let parent = parent.and_then(|number| netlink.link_at(number).ok());
+        let carried = link.vlan.is_none() || vlans::is_carried(&link, parent.as_ref());
+        let tagged_by =
+            link.vlan.zip(parent).map(|(vlan, parent)| TaggedBy { parent: parent.name.into(), id: vlan.id });
+        let Link { name, up, without_neighbors, .. } = link;
+        Self { name: name.into(), up, without_neighbors, tagged_by, carried }
     }
 }
 
@@ -132,10 +154,12 @@ impl Table {
         let device = self.devices.get(&hop.interface)?;
         let state = match device.up {
             false => NextHopState::DeviceDown,
+            true if !device.carried => NextHopState::NotCarried,
             true if device.without_neighbors || self.resolved.get(hop) == Some(&true) => NextHopState::Ok,
             true => NextHopState::NoNeighbor,
         };
-        Some(NextHopStatus { address: hop.address, device: Arc::clone(&device.name), state })
+        let (device, tagged_by) = (Arc::clone(&device.name), device.tagged_by.clone());
+        Some(NextHopStatus { address: hop.address, device, tagged_by, state })
     }
 }
 
@@ -143,13 +167,14 @@ impl Table {
 mod tests {
     use std::time::Duration;
 
-    use super::NextHopState::{DeviceDown, Local, NoNeighbor, NoRoute, Ok};
+    use super::NextHopState::{DeviceDown, Local, NoNeighbor, NoRoute, NotCarried, Ok};
     use super::*;
 
     const TO: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
     const UP: u32 = 1;
     const DOWN: u32 = 2;
     const WITHOUT: u32 = 3;
+    const NOT_CARRIED: u32 = 4;
 
     fn hop(last: u8, interface: u32) -> NextHop {
         NextHop { address: IpAddr::from([10, 0, 0, last]), interface }
@@ -159,8 +184,11 @@ mod tests {
     fn concluded(there: bool, hops: &[NextHop]) -> (NextHopState, usize) {
         let mut table = Table::default();
         table.resolved.extend([(hop(1, UP), true), (hop(2, UP), false), (hop(1, DOWN), true)]);
-        for (number, up, without_neighbors) in [(UP, true, false), (DOWN, false, false), (WITHOUT, true, true)] {
-            table.devices.insert(number, Device { name: "eth0".into(), up, without_neighbors });
+        for (number, up, without_neighbors) in
+            [(UP, true, false), (DOWN, false, false), (WITHOUT, true, true), (NOT_CARRIED, true, false)]
+        {
+            let (tagged_by, carried) = (None, number != NOT_CARRIED);
+            table.devices.insert(number, Device { name: "eth0".into(), up, without_neighbors, tagged_by, carried });
         }
         table.conclude(&[Route { to: TO, there, hops }], Instant::now());
         let backend = &table.backends[&TO];
@@ -173,6 +201,7 @@ mod tests {
         assert_eq!(concluded(true, &[hop(2, UP)]), (NoNeighbor, 1));
         assert_eq!(concluded(true, &[hop(1, UP), hop(2, UP)]), (NoNeighbor, 2));
         assert_eq!(concluded(true, &[hop(1, UP), hop(1, DOWN), hop(2, UP)]), (DeviceDown, 3));
+        assert_eq!(concluded(true, &[hop(1, UP), hop(1, NOT_CARRIED)]), (NotCarried, 2));
         // Tunnels and the like have neighbours without addresses.
         assert_eq!(concluded(true, &[hop(3, WITHOUT)]), (Ok, 1));
         assert_eq!(concluded(true, &[]), (Local, 0));

@@ -163,6 +163,10 @@ pub(crate) const WAYS: usize = 4;
 pub(crate) type Set = [Connection; WAYS];
 pub(crate) const MAX_COUNTERS: usize = 64;
 /// Bits of the kernel's monotonic clock in nanoseconds that a tick leaves out: 134 ms.
+/// In a key of `vlans`, with the number of a tag.
+pub(crate) const WITH_TAG: u32 = 0x1_0000;
+/// Entries of `vlans`.
+pub(crate) const MOST_VLANS: usize = 8192;
 pub(crate) const TICK_SHIFT: u32 = 27;
 /// Sequences of local ports; backends may share one.
 pub(crate) const PORT_SEQUENCES: u32 = 4096;
@@ -342,6 +346,17 @@ plain! {
         known: u16,
         backend: u32,
         flow: u32,
+    }
+
+    pub(crate) struct VlanKey: 8 {
+        ifindex: u32,
+        tag: u32,
+    }
+
+    pub(crate) struct Vlan: 12 {
+        ifindex: u32,
+        id: u16,
+        mac: [u8; 6],
     }
 
     pub(crate) struct NextHop: 24 {

@@ -175,6 +175,11 @@ impl Tracer {
     }
 }
 
+/// Bytes of a frame without the tag that it may have.
+fn untagged(frame: &[u8]) -> usize {
+    frame.len() - if frame.get(12..14) == Some(&[0x81, 0]) { 4 } else { 0 }
+}
+
 fn prefix(notes: &shape::Trace) -> Option<IpNet> {
     let length = u8::try_from(notes.rule.length).ok().filter(|_| notes.rule.number != 0)?;
     IpNet::new(notes.client.address.into(), length).ok().map(|prefix| prefix.trunc())
@@ -233,7 +238,7 @@ impl BalancerHandle {
                     TracedTunnel::of(socket(notes.copy.client, notes.copy.client_port), local.ip(), backend)
                 }),
             tells: match notes.copy.counter & (TELLS | PREFIXED) {
-                _ if !going_on || drop.is_some() || outcome.frame.len() <= frame.len() => ClientAddress::Off,
+                _ if !going_on || drop.is_some() || untagged(&outcome.frame) <= untagged(frame) => ClientAddress::Off,
                 TELLS => ClientAddress::Toa,
                 counter if counter & PREFIXED != 0 => ClientAddress::ProxyV2,
                 _ => ClientAddress::Off,

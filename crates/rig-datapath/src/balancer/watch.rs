@@ -12,12 +12,13 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rig_sys::clock::monotonic_ns;
-use rig_sys::netlink::{Event, Events, NextHop};
+use rig_sys::netlink::{Event, Events, Netlink, NextHop};
 
 use crate::Error;
 
 use super::load::Tables;
 use super::shape::{Control, Routing, TICK_SHIFT, route_key};
+use super::vlans;
 
 /// How often the programs are told that routes are watched.
 const RENEWED: Duration = Duration::from_secs(1);
@@ -125,6 +126,12 @@ impl Routes {
         self.tables.routings.set(&0_u32, &now.routing)
     }
 
+    /// Tells the programs of VLAN devices as they are; false where the kernel does not list links now.
+    fn look_at_links(&self, netlink: &Netlink) -> Result<bool, Error> {
+        let Ok(links) = netlink.links() else { return Ok(false) };
+        vlans::set(&self.tables, &vlans::among(&links)).map(|()| true)
+    }
+
     fn concerns_backends(&self, prefix: IpAddr, length: u8) -> bool {
         self.now().backends.iter().any(|backend| is_in(*backend, prefix, length))
     }
@@ -212,6 +219,8 @@ impl Watch {
     pub(super) fn start(routes: Arc<Routes>) -> Result<Self, Error> {
         let failed = |source| Error::Watch { source };
         let events = Arc::new(Events::here().map_err(|error| failed(error.source))?);
+        let netlink = Netlink::here().map_err(|error| failed(error.source))?;
+        routes.look_at_links(&netlink)?;
         // What was looked up before events were listened to.
         routes.stir()?;
         routes.advance()?;
@@ -219,7 +228,7 @@ impl Watch {
         let body = {
             let (events, over) = (Arc::clone(&events), Arc::clone(&over));
             // Without it programs ask again and again, and it is started anew.
-            move || drop(watch(&events, &routes, &over))
+            move || drop(watch(&events, &netlink, &routes, &over))
         };
         let thread = thread::Builder::new().name("routes".into()).spawn(body).map_err(failed)?;
         Ok(Self { events, over, thread: Some(thread) })
@@ -240,12 +249,18 @@ impl Drop for Watch {
     }
 }
 
-fn watch(events: &Events, routes: &Routes, over: &AtomicBool) -> Result<(), Error> {
+fn watch(events: &Events, netlink: &Netlink, routes: &Routes, over: &AtomicBool) -> Result<(), Error> {
     let (mut pace, mut heard, mut renewed) = (AdvanceLimit::new(Instant::now()), NeighborCache::default(), None);
+    // Twice for each change, as the generation advances.
+    let mut looks = 0;
     while !over.load(Ordering::Relaxed) {
         let now = Instant::now();
         // Changes are told to the programs first, or else these would go on to believe what they have looked up before.
         if pace.advances(now) {
+            // Before that, so that ways which are looked up from here on are by links as they are.
+            if looks > 0 && routes.look_at_links(netlink)? {
+                looks -= 1;
+            }
             routes.advance()?;
         }
         if renewed.is_none_or(|renewed| now >= renewed + RENEWED) {
@@ -265,9 +280,10 @@ fn watch(events: &Events, routes: &Routes, over: &AtomicBool) -> Result<(), Erro
                 Event::Neighbor { .. } | Event::Interface => {}
                 Event::Route { prefix, length } => stirred |= routes.concerns_backends(prefix, length),
                 Event::Routing => stirred = true,
+                Event::Links => (stirred, looks) = (true, 2),
                 Event::Lost => {
                     heard = NeighborCache::default();
-                    stirred = true;
+                    (stirred, looks) = (true, 2);
                 }
             }
             pace.event(Instant::now());

@@ -20,6 +20,8 @@ use crate::error::{ErrorContext, Result};
 /// Groups of linux/rtnetlink.h (`RTNLGRP_*`) by whose changes a packet's way may become another one: links, neighbours,
 /// addresses, routes, rules, settings of interfaces (`NETCONF`), next hops.
 const GROUPS: [u32; 11] = [1, 3, 5, 7, 8, 9, 11, 19, 24, 25, 32];
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWNEIGH: u16 = 28;
 const RTM_DELNEIGH: u16 = 29;
@@ -34,9 +36,10 @@ pub enum Event {
     Neighbor { hop: NextHop, link_layer: Option<Vec<u8>> },
     /// Routes to the addresses whose first `length` bits are those of `prefix`.
     Route { prefix: IpAddr, length: u8 },
-    /// Rules, next hops that routes share, links or addresses with which routes go without a word: any route may be another
-    /// one.
+    /// Rules, next hops that routes share, addresses with which routes go without a word: any route may be another one.
     Routing,
+    /// Links, with which routes go without a word, too.
+    Links,
     /// A new address, or a setting of an interface.
     Interface,
     /// The socket's buffer overflowed: events of any kind were lost.
@@ -113,15 +116,19 @@ fn events_of(mut datagram: &[u8]) -> Vec<Event> {
         match message {
             Ok(NetlinkPayload::InnerMessage(message)) => events.extend(event_of(&message, kind)),
             // Of a kind that the library does not know, or with something that it does not expect.
-            _ => events.push(if is_routing(kind) { Event::Routing } else { Event::Interface }),
+            _ => events.push(of_kind(kind)),
         }
         datagram = datagram.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
     events
 }
 
-fn is_routing(kind: u16) -> bool {
-    !matches!(kind, RTM_NEWADDR | RTM_NEWNEIGH | RTM_DELNEIGH | RTM_NEWNETCONF | RTM_DELNETCONF)
+fn of_kind(kind: u16) -> Event {
+    match kind {
+        RTM_NEWLINK | RTM_DELLINK => Event::Links,
+        RTM_NEWADDR | RTM_NEWNEIGH | RTM_DELNEIGH | RTM_NEWNETCONF | RTM_DELNETCONF => Event::Interface,
+        _ => Event::Routing,
+    }
 }
 
 fn event_of(message: &RouteNetlinkMessage, kind: u16) -> Option<Event> {
@@ -129,8 +136,7 @@ fn event_of(message: &RouteNetlinkMessage, kind: u16) -> Option<Event> {
         RouteNetlinkMessage::NewNeighbour(entry) => neighbor(entry, true)?,
         RouteNetlinkMessage::DelNeighbour(entry) => neighbor(entry, false)?,
         RouteNetlinkMessage::NewRoute(route) | RouteNetlinkMessage::DelRoute(route) => self::route(route),
-        _ if is_routing(kind) => Event::Routing,
-        _ => Event::Interface,
+        _ => of_kind(kind),
     })
 }
 

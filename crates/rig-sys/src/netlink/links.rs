@@ -6,7 +6,8 @@ use std::os::fd::{AsFd, AsRawFd};
 use netlink_packet_core::NLM_F_REQUEST;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, XdpAttached,
+    InfoData, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp, VlanProtocol,
+    XdpAttached,
 };
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 
@@ -33,6 +34,8 @@ pub struct Link {
     pub is_ethernet: bool,
     /// As `ip link add` calls it, e.g. `veth`; none of hardware.
     pub kind: Option<String>,
+    /// Of a VLAN device, which is on the link that is its `far`.
+    pub vlan: Option<Vlan>,
     /// The number of the bridge or bond that it is a port of.
     pub controller: Option<u32>,
     /// The hardware address that it was made with, where that is not chosen anew each time.
@@ -43,6 +46,23 @@ pub struct Link {
     pub has_xdp: bool,
     /// The kernel says that it cannot go to another namespace; one before Linux 6.12 says nothing.
     pub is_immovable: bool,
+}
+
+/// The tag that a VLAN device's frames have on the link that it is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Vlan {
+    pub id: u16,
+    /// It is one of 802.1Q, and not a provider's, of 802.1ad.
+    pub is_8021q: bool,
+}
+
+impl Vlan {
+    fn of(data: &[InfoVlan]) -> Option<Self> {
+        let id = data.iter().find_map(|said| if let InfoVlan::Id(id) = said { Some(*id) } else { None })?;
+        let other =
+            |said: &InfoVlan| matches!(said, InfoVlan::Protocol(protocol) if *protocol != VlanProtocol::Ieee8021Q);
+        Some(Self { id, is_8021q: !data.iter().any(other) })
+    }
 }
 
 /// The link that another one leads to: the other end of a veth pair, or what a virtual link stands on.
@@ -67,6 +87,7 @@ impl Link {
             is_set_up: flags.contains(LinkFlags::Up),
             is_ethernet: message.header.link_layer_type == LinkLayerType::Ether,
             kind: None,
+            vlan: None,
             controller: None,
             permanent_mac: None,
             qdisc: None,
@@ -88,6 +109,10 @@ impl Link {
                 LinkAttribute::LinkInfo(infos) => {
                     link.kind = infos.iter().find_map(|info| match info {
                         LinkInfo::Kind(kind) => Some(kind.to_string()),
+                        _ => None,
+                    });
+                    link.vlan = infos.iter().find_map(|info| match info {
+                        LinkInfo::Data(InfoData::Vlan(data)) => Vlan::of(data),
                         _ => None,
                     });
                 }

@@ -7,6 +7,7 @@ use rig_wire::checksum::update;
 use super::super::config::ClientAddress;
 use super::super::reason::Drop;
 use super::super::shape::State;
+use super::family::MOST_FRAGMENTED;
 use super::packet::{Kind, Packet};
 use super::syn_proxy::{Splice, add, each, edit, first, long, times};
 use super::{ACK, Connection, Direction, FIN, Model, RST, SYN, ServiceId};
@@ -51,8 +52,8 @@ fn edit_options(l4: &mut [u8], void: &[u8], lower: Option<u16>) {
 }
 
 impl Packet {
-    /// IP's header says how long it is now.
-    fn grow(&mut self, frame: &mut [u8], by: usize) {
+    /// IP's header says how long it is now. Of a packet that was one of IPv6 routers may fragment those alone that are small.
+    fn grow(&mut self, frame: &mut [u8], by: usize, was_ipv6: bool) {
         self.length += by;
         let ip = &mut frame[self.l3..];
         if self.is_ipv6() {
@@ -61,6 +62,11 @@ impl Packet {
             let checksum = update(word(ip, 10), word(ip, 2), self.length as u16);
             ip[2..4].copy_from_slice(&(self.length as u16).to_be_bytes());
             ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+            if was_ipv6 && self.length > MOST_FRAGMENTED.into() && word(ip, 6) == 0 {
+                let checksum = update(update(checksum, word(ip, 4), 0), 0, 0x4000);
+                ip[4..8].copy_from_slice(&[0, 0, 0x40, 0]);
+                ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+            }
         }
     }
 }
@@ -170,7 +176,7 @@ impl Model {
         }
         frame[start + 16..start + 18].copy_from_slice(&checksum.to_be_bytes());
         frame.splice(start + header..start + header, prefix);
-        packet.grow(frame, by);
+        packet.grow(frame, by, ipv6 && !packet.is_ipv6());
         Ok(())
     }
 
@@ -310,7 +316,7 @@ impl Model {
         checksum = option.chunks(2).fold(checksum, |checksum, pair| update(checksum, 0, word(pair, 0)));
         frame[l4.start + 16..l4.start + 18].copy_from_slice(&checksum.to_be_bytes());
         frame.splice(replaced, option);
-        packet.grow(frame, by);
+        packet.grow(frame, by, ipv6 && !packet.is_ipv6());
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use super::IPV6_LEAST_MTU;
 use super::packet::{Packet, Tuple, octets, pseudo, put, word};
 
 /// Bytes that a packet of IPv4 may have and be fragmented by routers.
-const MOST_FRAGMENTED: u16 = 1260;
+pub(super) const MOST_FRAGMENTED: u16 = 1260;
 const V4: usize = 20;
 const V6: usize = 40;
 
@@ -133,7 +133,7 @@ impl Packet {
     fn has_equal(&self, frame: &[u8]) -> bool {
         let length = self.length - (self.l4 - self.l3);
         let l4 = &frame[self.l4..];
-        self.tuple.protocol == TCP || self.is_ipv6() || word(l4, 6) != 0 || usize::from(word(l4, 4)) == length
+        self.tuple.protocol == TCP || word(l4, 6) != 0 || usize::from(word(l4, 4)) == length
     }
 
     /// A packet of the other family, with these ends.
@@ -148,10 +148,9 @@ impl Packet {
         put(l4, 0, to.source.port());
         put(l4, 2, to.destination.port());
         if !is_summed {
-            let whole = pseudo(to.source.ip(), to.destination.ip(), UDP, l4.len()).bytes(l4).checksum();
-            checksum = if to.source.is_ipv6() { whole } else { 0 };
+            checksum = pseudo(to.source.ip(), to.destination.ip(), UDP, l4.len()).bytes(l4).checksum();
         }
-        if self.tuple.protocol == UDP && checksum == 0 && (is_summed || to.source.is_ipv6()) {
+        if self.tuple.protocol == UDP && checksum == 0 {
             checksum = 0xffff;
         }
         put(l4, place, checksum);

@@ -534,6 +534,10 @@ impl Model {
             None => self.schedule(service, packet.tuple)?,
         };
         self.count_towards(backend);
+        let changes_family = self.services[service.0].service.translates_family(self.backends[backend].address);
+        if changes_family && packet.part != FragmentPosition::Whole {
+            return Err(Drop::Fragment.into());
+        }
         if self.connections.len() + self.dead.len() >= self.capacity {
             return Err(Drop::TableFull.into());
         }

@@ -92,6 +92,11 @@ fn v6(bytes: &[u8], at: usize) -> IpAddr {
     Ipv6Addr::from(octets).into()
 }
 
+/// Whether it is one that no packet has: IPv4-mapped (RFC 4291, 2.5.5.2).
+fn is_mapped(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some())
+}
+
 pub(super) fn octets(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -146,6 +151,9 @@ pub(super) fn parse(frame: &[u8], mac: Mac) -> ParsedPacket {
                 return ParsedPacket::Leave(Pass::Malformed);
             }
             let (source, to) = (v6(ip, 8), v6(ip, 24));
+            if is_mapped(source) || is_mapped(to) {
+                return ParsedPacket::Leave(Pass::Malformed);
+            }
             match ip[6] {
                 FRAGMENT_HEADER => {
                     let header = ip.get(40..48).filter(|header| header[0] == UDP);
@@ -256,7 +264,9 @@ fn quoted(bytes: &[u8], ipv6: bool) -> Option<Tuple> {
     };
     let source = SocketAddr::new(source, word(bytes, header));
     let destination = SocketAddr::new(destination, word(bytes, header + 2));
-    (protocol == TCP || protocol == UDP).then_some(Tuple { protocol, source, destination })
+    let is_handled = protocol == TCP || protocol == UDP;
+    let has_mapped = is_mapped(source.ip()) || is_mapped(destination.ip());
+    (is_handled && !has_mapped).then_some(Tuple { protocol, source, destination })
 }
 
 /// Replaces bytes and keeps a checksum that covers them right (RFC 1624).

@@ -205,7 +205,10 @@ fn bytes(mut frame: Frame, spoil: Corruption) -> Vec<u8> {
             let mut parts = fragments(&bytes, if payload > 16 { &[16] } else { &[] }, id.into());
             bytes = if later { parts.pop() } else { parts.drain(..).next() }.unwrap_or(bytes);
         }
-        Corruption::NoChecksum if frame.l4 == L4::Udp && frame.source.is_ipv4() => bytes[40..42].fill(0),
+        Corruption::NoChecksum if frame.l4 == L4::Udp => {
+            let at = if frame.source.is_ipv4() { 40 } else { 60 };
+            bytes[at..at + 2].fill(0);
+        }
         _ => {}
     }
     bytes

@@ -1,6 +1,6 @@
 //! Services of IPv6 with backends of IPv4: each header as RFC 7915 has it, and every checksum made anew.
 
-use rig_datapath::balancer::{ClientAddress, Drop, Service};
+use rig_datapath::balancer::{ClientAddress, Drop, Pass, Service};
 use rig_wire::checksum::PartialChecksum;
 use rig_wire::ethernet::{Ethernet, ethertype};
 use rig_wire::icmp::Icmp;
@@ -114,10 +114,23 @@ fn a_checksum_that_a_sender_left_is_made() {
     assert_eq!(see(&lab.sent(&answer.partial())).payload, b"another");
 }
 
-/// RFC 7915, 4.5: IPv6 has none without.
+/// RFC 7915, 4.5: IPv6 has none without. With IPv4 it is the identification, too, which has to differ.
 #[test]
 fn a_datagram_without_a_checksum_gets_one() {
     let Some(lab) = lab() else { return };
+    for length in [0, 1, 700, 1400] {
+        let mut bytes = udp(CLIENT, DATAGRAMS).payload(&vec![7; length]).bytes();
+        bytes[60..62].fill(0);
+        let sent = lab.sent(&bytes);
+        assert_eq!(see(&sent).payload, vec![7; length]);
+        let header = &packet(&sent)[..28];
+        assert_ne!(header[26..28], [0, 0]);
+        assert_eq!(header[4..6], if length < 1233 { [header[26], header[27]] } else { [0, 0] });
+        bytes[58..60].copy_from_slice(&9_u16.to_be_bytes());
+        if length > 1 {
+            assert_eq!(lab.dropped(&bytes), Drop::NoEqual);
+        }
+    }
     let there = see(&lab.sent(&udp(CLIENT, DATAGRAMS).bytes()));
     for length in [0, 1, 700, 1400] {
         let answer = Frame::new(L4::Udp, there.destination, there.source).payload(&vec![9; length]);
@@ -130,23 +143,49 @@ fn a_datagram_without_a_checksum_gets_one() {
             assert_eq!(lab.dropped(&bytes), Drop::NoEqual);
         }
     }
-    // The other way it may have none.
-    let mut bytes = udp(CLIENT, DATAGRAMS).payload(b"x").bytes();
-    bytes[60..62].fill(0);
-    let sent = lab.sent(&bytes);
-    assert_eq!(packet(&sent)[26..28], [0, 0]);
-    assert_eq!(see(&sent).payload, b"x");
 }
 
 #[test]
 fn fragments_are_dropped() {
     let Some(lab) = lab() else { return };
+    let question = udp(CLIENT, DATAGRAMS).payload(&[1; 64]).bytes();
+    for part in fragments(&question, &[32], 76) {
+        assert_eq!(lab.dropped(&part), Drop::Fragment);
+    }
+    // They begin nothing, and take nothing.
+    let services = lab.balancer.services().unwrap();
+    let of_udp = services.iter().find(|service| service.address.to_string() == DATAGRAMS).unwrap();
+    assert_eq!((lab.connections(), of_udp.backends[0].inactive, of_udp.traffic.connections), (vec![], 0, 0));
     let there = see(&lab.sent(&udp(CLIENT, DATAGRAMS).bytes()));
     let answer = Frame::new(L4::Udp, there.destination, there.source).payload(&[1; 64]).bytes();
-    let question = udp(CLIENT, DATAGRAMS).payload(&[1; 64]).bytes();
     for part in [question, answer].iter().flat_map(|frame| fragments(frame, &[32], 77)) {
         assert_eq!(lab.dropped(&part), Drop::Fragment);
     }
+}
+
+/// RFC 4291, 2.5.5.2: such addresses are of no packet, which Linux has it, too. The tables have those of IPv4 so.
+#[test]
+fn packets_of_ipv4_mapped_addresses_are_nobodys() {
+    let plain = service("10.0.0.200:80", full_nat(&["10.0.0.101"]), &[backend("10.0.0.11:8080", 1)]);
+    let mixed = udp_service(DATAGRAMS, full_nat(&["10.0.0.100"]), &[backend(BACKEND, 1)]);
+    let Some(lab) = Lab::new(small(), &config(&[plain, mixed])) else { return };
+    let mapped = |address: &str| format!("[::ffff:{address}]");
+    for (from, to) in [(mapped("10.0.0.50"), "[fd00::200]".into()), ("[fd00::50]".into(), mapped("10.0.0.200"))] {
+        for frame in
+            [tcp(SYN, &format!("{from}:5000"), &format!("{to}:80")), udp(&format!("{from}:5000"), &format!("{to}:53"))]
+        {
+            lab.passes(&frame.bytes(), Pass::Malformed);
+            lab.passes(&fragments(&frame.clone().payload(&[1; 64]).bytes(), &[32], 5)[0], Pass::Malformed);
+        }
+    }
+    assert_eq!(lab.connections(), [""; 0]);
+    // Nor is an error about such a one the error of IPv4's connection.
+    let there = see(&lab.sent(&udp(CLIENT, DATAGRAMS).bytes()));
+    let (local, backend) = (mapped("10.0.0.100"), mapped("10.0.0.10"));
+    let about = udp(&format!("{local}:{}", there.source.port()), &format!("{backend}:8080")).packet();
+    let error = icmp_error("fd00::99", "fd00::200", 1, 4, 0, &about, about.len());
+    lab.passes(&error, Pass::IcmpUnknown);
+    assert_eq!(lab.connections().len(), 1);
 }
 
 #[test]
@@ -398,6 +437,20 @@ fn backends_are_told_of_clients_of_ipv6() {
         let expected = if is_toa { b"GET".to_vec() } else { [&prefix[..], b"GET"].concat() };
         assert_eq!(seen.payload, expected);
         assert_eq!(seen.options, if is_toa { toa.clone() } else { Vec::new() });
+        // What has grown beyond 1260 bytes by it may be fragmented no more (RFC 7915, 5.1).
+        let by = if is_toa { 20 } else { 52 };
+        for length in [1260, 1261] {
+            let data = Segment { payload: vec![7; length - 40 - by], ..data.clone() };
+            let sent = lab.sent(&data.bytes());
+            Segment::of(&sent);
+            let header = &packet(&sent)[..20];
+            assert_eq!(header[2..4], (length as u16).to_be_bytes());
+            let (may_be, id) = (header[6..8] == [0, 0], header[4..6] != [0, 0]);
+            assert_eq!(
+                (may_be, id, header[6..8] == [0x40, 0]),
+                if length > 1260 { (false, false, true) } else { (true, true, false) }
+            );
+        }
         // Of a router's MTU the option or header takes its part, too.
         let there = seen.source.to_string();
         let about = Segment { sequence: 7001, payload: b"GET".to_vec(), ..segment(&there, BACKEND, ACK) };

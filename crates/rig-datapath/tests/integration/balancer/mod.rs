@@ -30,6 +30,7 @@ mod too_big;
 mod trace;
 mod traffic;
 mod tunnel;
+mod vlan;
 mod ways;
 
 use std::net::SocketAddr;

@@ -132,7 +132,8 @@ fn a_missing_next_hop_is_known_before_a_packet_comes() {
         is(host, wanted);
     }
     let answers = of("10.0.0.10");
-    let hop = |state| NextHopStatus { address: "10.0.0.10".parse().unwrap(), device: "lb0".into(), state };
+    let hop =
+        |state| NextHopStatus { address: "10.0.0.10".parse().unwrap(), device: "lb0".into(), tagged_by: None, state };
     assert_eq!(answers.hops, [hop(Ok)]);
     assert_eq!(of("10.0.0.10").since, answers.since);
     let (none, local) = (of("192.0.2.77"), of("10.0.0.1"));

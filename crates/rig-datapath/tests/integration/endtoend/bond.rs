@@ -15,16 +15,16 @@ use super::programs::{has, run, run_well};
 use super::talk::{Echo, again};
 use super::{backend, config, full_nat, sizes, tcp};
 
-const SERVICE: &str = "10.9.0.1";
-const PORT: u16 = 7002;
-const CONNECTIONS: usize = 20;
+pub(super) const SERVICE: &str = "10.9.0.1";
+pub(super) const PORT: u16 = 7002;
+pub(super) const CONNECTIONS: usize = 20;
 
-fn ip(ns: &NetNs, line: &str) {
+pub(super) fn ip(ns: &NetNs, line: &str) {
     run_well(ns, "ip", &line.split_whitespace().collect::<Vec<_>>());
 }
 
 /// Each end of a wire takes what is redirected to it.
-fn wire(ends: [&NetNs; 2], names: [&str; 2]) {
+pub(super) fn wire(ends: [&NetNs; 2], names: [&str; 2]) {
     let pair = VethPair { name: names[0], peer: names[1], peer_ns: ends[1], queues: 1, mtu: 1500 };
     Netlink::open(ends[0]).unwrap().add_veth(&pair).unwrap();
     for (ns, name) in ends.into_iter().zip(names) {
@@ -65,7 +65,7 @@ fn bonded(mode: &str) -> Option<Wires> {
     Some(Wires { client, here, servers: vec![server], routers: Vec::new(), interfaces })
 }
 
-fn talk(client: &NetNs, number: usize) {
+pub(super) fn talk(client: &NetNs, number: usize) {
     let to: SocketAddr = (SERVICE.parse::<IpAddr>().unwrap(), 80).into();
     let mut stream = client.run(|| TcpStream::connect_timeout(&to, TIMEOUT)).unwrap().unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();

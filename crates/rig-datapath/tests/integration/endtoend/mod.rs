@@ -18,6 +18,7 @@ mod syn_proxy;
 mod talk;
 mod unpack;
 mod unsent;
+mod vlan;
 mod web;
 
 use std::net::{IpAddr, SocketAddr};

@@ -34,7 +34,7 @@ fn changes_of_routes_neighbors_rules_and_links_are_told() {
     let events = ns.run(Events::here).unwrap().unwrap();
     assert_eq!(events.wait(Duration::ZERO).unwrap(), []);
     ip("link add one type veth peer name two");
-    until(&events, |event| *event == Event::Routing);
+    until(&events, |event| *event == Event::Links);
     ip("link set two up");
     ip("link set one up");
     events.wait(Duration::ZERO).unwrap();
