@@ -45,10 +45,10 @@ fn iperf3s_associations_carry_what_both_ends_count() {
         ends.extend([(original.clone(), Peer::Netrig), (Peer::Netrig, original)]);
     }
     for (of_server, of_client) in &ends {
-        let own = ["-n 1M", "-n 1M -R", "-n 1M -P 2", "-t 1 --bidir -b 1M -l 4K", "-n 1M -N -w 128K --nstreams 4"];
-        // iperf 3.12's server writes to sockets that it has closed (EBADF) at the end of a test both ways.
-        let options = if matches!((of_server, of_client), (Peer::Netrig, Peer::Netrig)) { &own[..] } else { &own[..3] };
-        for options in options {
+        // With `--nstreams` a client of iperf 3.12 stops after its first message, whoever the server is.
+        let streams = if matches!(of_client, Peer::Netrig) { " --nstreams 4" } else { "" };
+        let last = format!("-n 1M -N -w 128K{streams}");
+        for options in ["-n 1M", "-n 1M -R", "-n 1M -P 2", "-t 1 --bidir -b 1M -l 4K", &last] {
             let (said, server) = pair(of_server, "", of_client, &format!("--sctp {options} -J"));
             assert_eq!((said.status, server.status), (Some(0), Some(0)), "{options}: {said:#?}{server:#?}");
             let json: Value = serde_json::from_str(&said.out).unwrap();

@@ -249,10 +249,11 @@ impl LoadThreads {
         std::mem::take(&mut *self.shared.report.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Ends the sending of streams, so that the peers come to their end, while receiving goes on.
-    pub(super) fn end_sending(&self) {
+    /// Ends the sending of streams, so that the peers come to their end, while receiving goes on. `sends` tells by its number of which
+    /// connections: an association of SCTP ends in both directions, so that one that is received has to be left alone.
+    pub(super) fn end_sending(&self, sends: impl Fn(usize) -> bool) {
         self.shared.progress.end();
-        for connection in self.connections.iter() {
+        for (_, connection) in self.connections.iter().enumerate().filter(|(index, _)| sends(*index)) {
             // Wakes the thread that is blocked in sending. Fails only when the peer has ended the connection already.
             let _ = shutdown(&connection.socket, Shutdown::Write);
         }

@@ -193,7 +193,7 @@ impl<W: Write> ControlThread<'_, W> {
             Direction::Send | Direction::Idle => None,
         };
         if load_threads.direction() == Direction::Both && !load_threads.is_udp() {
-            load_threads.end_sending();
+            load_threads.end_sending(|_| true);
         }
         if let Some(time_limit) = time_limit {
             self.until(load_threads, Some(monotonic_after(time_limit)), LoadThreads::is_finished)?;

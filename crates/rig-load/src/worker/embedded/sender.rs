@@ -153,7 +153,7 @@ impl Sender {
         if self.load_threads.is_udp() {
             return Ok(false);
         }
-        self.load_threads.end_sending();
+        self.load_threads.end_sending(|_| true);
         let waiter = DeadlinePoll::new().failing(|| "create a timer".into())?;
         // The peer's end and a failure, but no payload.
         let entry = |connection| PollFd::new(connection, PollFlags::RDHUP);

@@ -189,7 +189,7 @@ impl Streams {
 
     /// Ends sending, while receiving goes on.
     pub fn end_sending(&self) {
-        self.load_threads.end_sending();
+        self.load_threads.end_sending(|index| self.sends[index]);
     }
 
     /// Ends the threads and closes the sockets.

@@ -73,12 +73,14 @@ fn a_stream_goes_on_until_it_is_ended() {
     let (a, b) = tcp();
     let settings =
         StreamSettings { rate: Some(50_000_000), burst: Some(3), ..settings(Carrier::Bytes { from_file: false }) };
+    let receiver = b.as_fd().try_clone_to_owned().unwrap();
     let both = Streams::open(&settings, vec![given(a, true), given(b, false)]).unwrap();
     both.start();
     until("bytes arrive", || both.counts()[1].bytes > 0);
     assert_eq!(both.ended(), 0);
     both.end_sending();
     until("sender and receiver end", || both.is_ended());
+    rustix::io::write(&receiver, b"the way back is open").unwrap();
     let counts = both.counts();
     assert_eq!(counts[0].bytes, counts[1].bytes);
     both.stop();
