@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::UdpSocket;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
