@@ -61,7 +61,7 @@ pub enum Action {
 }
 
 /// Why clocks are not compared at all.
-const OLD_SERVER: &str = "the server is of a version that does not compare them";
+const OLD_SERVER: &str = "the server is of a version that does not compare clocks";
 
 /// A test as both ends run it.
 #[derive(Debug, Clone, PartialEq)]

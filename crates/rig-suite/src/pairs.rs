@@ -63,6 +63,9 @@ pub struct PairedHost {
     /// By which of its interfaces.
     #[serde(default)]
     pub interfaces: BTreeSet<String>,
+    /// Of hosts.toml, also where it is not reached.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// Why it is in no pair; `None` where it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,

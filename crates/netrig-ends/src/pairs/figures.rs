@@ -247,6 +247,7 @@ mod tests {
             name: format!("h{number}"),
             addresses: Default::default(),
             interfaces: ["eth0".to_owned()].into(),
+            labels: Default::default(),
             left_out: None,
         };
         let load = rig_load::plan::Load::Idle;

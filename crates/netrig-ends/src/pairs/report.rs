@@ -199,16 +199,11 @@ impl Report<'_> {
         table
     }
 
-    /// Of a host; none where it was not reached.
-    fn labels_of(&self, host: &str) -> Option<&BTreeMap<String, String>> {
-        self.run.environment.machines.get(host).map(|machine| &machine.labels).filter(|labels| !labels.is_empty())
-    }
-
     /// For each key of labels which hosts have which value: `rack: b1 (web1, web2), b2 (web3)`.
     fn labels(&self) -> Vec<String> {
         let mut keys: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
         for host in &self.test.hosts {
-            for (key, value) in self.labels_of(&host.name).into_iter().flatten() {
+            for (key, value) in &host.labels {
                 keys.entry(key).or_default().entry(value).or_default().push(&host.name);
             }
         }
@@ -335,9 +330,9 @@ impl Report<'_> {
             })
         });
         let hosts = self.test.hosts.iter().map(|host| {
-            let PairedHost { name, addresses, left_out, .. } = host;
+            let PairedHost { name, addresses, labels, left_out, .. } = host;
             let mut told = json!({ "name": name, "addresses": addresses, "left_out": left_out });
-            if let Some(labels) = self.labels_of(name) {
+            if !labels.is_empty() {
                 told["labels"] = json!(labels);
             }
             told

@@ -145,24 +145,20 @@ impl NodeOnHost {
         Ok(letters.zip(hosts).map(on).collect())
     }
 
-    /// Those that hosts.toml gives its host.
-    fn labels(&self, file: Option<&Path>) -> BTreeMap<String, String> {
+    /// What hosts.toml says of its host; `None` where that is this machine.
+    fn named(&self, file: Option<&Path>) -> anyhow::Result<Option<NamedHost>> {
         match &self.host {
-            // A mistake in the file is told where the host is reached.
-            HostChoice::Named(name) => named(name, file).map(|host| host.access.labels).unwrap_or_default(),
-            HostChoice::Local | HostChoice::Child => BTreeMap::new(),
+            HostChoice::Named(name) => named(name, file).map(Some),
+            HostChoice::Local | HostChoice::Child => Ok(None),
         }
     }
 
     /// Reaches its host, with the CPUs that hosts.toml names.
-    fn start(&self, file: Option<&Path>) -> anyhow::Result<(HostOfNode, Option<CpuSet>)> {
+    fn start(&self, named: Option<NamedHost>) -> anyhow::Result<(HostOfNode, Option<CpuSet>)> {
         let program = std::env::current_exe().context("find netrig's own program")?;
-        let (host, named, cpus) = match &self.host {
-            HostChoice::Local | HostChoice::Child => (Remote::child(&program)?, Vec::new(), None),
-            HostChoice::Named(name) => {
-                let NamedHost { access, interfaces, cpus, .. } = named(name, file)?;
-                (Remote::reach(&access, &program)?, interfaces, cpus)
-            }
+        let (host, named, cpus) = match named {
+            None => (Remote::child(&program)?, Vec::new(), None),
+            Some(NamedHost { access, interfaces, cpus, .. }) => (Remote::reach(&access, &program)?, interfaces, cpus),
         };
         let taken = if self.interfaces.is_empty() { named } else { self.interfaces.clone() };
         Ok((HostOfNode { node: self.node.clone(), host, taken }, cpus))
@@ -190,7 +186,7 @@ pub fn start_each(nodes: &[NodeOnHost], file: Option<&Path>) -> anyhow::Result<N
     refuse(nodes)?;
     let (mut members, mut cpus) = (Vec::new(), BTreeMap::new());
     for node in nodes {
-        let (member, own) = node.start(file)?;
+        let (member, own) = node.start(node.named(file)?)?;
         cpus.extend(own.map(|own| (node.node.clone(), own)));
         members.push(member);
     }
@@ -265,7 +261,7 @@ struct HostSettings {
     address: Option<IpAddr>,
     /// CPUs for a node on it, as `0-3`; without them all that netrig may use there.
     cpus: Option<String>,
-    /// What it is told apart by, as `{ rack = "b1", role = "edge" }`, in records and by `--host-label`: at most 16, of 63 letters, digits, `-`, `_` and `.` each.
+    /// What it is told apart by, as `{ rack = "b1", role = "edge" }`, in records and by `--host-label`: at most 16, of 1 to 63 letters, digits, `-`, `_` and `.` each.
     #[serde(default)]
     labels: BTreeMap<String, String>,
 }
@@ -318,7 +314,9 @@ pub fn hosts_of(file: Option<&Path>, names: &[String], labels: &[HostLabel]) -> 
     let file = file.map(Path::to_owned).or_else(default_file);
     if all.is_empty() {
         let Some(file) = &file else {
-            bail!("no host is named: a hosts file has them, which --hosts FILE names");
+            // Hosts that are named without a file have no labels.
+            let named = if labels.is_empty() { "--only web1,web2 names hosts, or " } else { "" };
+            bail!("no host is named: {named}a hosts file has them, which --hosts FILE names");
         };
         let text = load_text(file)?;
         let name = file.display().to_string();
@@ -445,7 +443,7 @@ mod tests {
         assert!(of(&[], &["rack=b9"]).unwrap_err().ends_with("none has rack=b9"));
         let nodes = NodeOnHost::of_labels(Some(file.path()), &["role=edge".parse().unwrap()]).unwrap();
         assert_eq!(nodes.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a=m1", "b=m3"]);
-        assert_eq!(nodes[1].labels(Some(file.path()))["rack"], "b2");
+        assert_eq!(nodes[1].named(Some(file.path())).unwrap().unwrap().access.labels["rack"], "b2");
     }
 
     #[test]

@@ -327,21 +327,27 @@ fn frequency(machine: &Machine) -> State {
 const SHALLOW_US: u64 = 10;
 
 fn idle_states(idle: &Idle) -> State {
-    let Some(deepest) = idle.deepest() else {
+    let Some(shallowest) = idle.states.first() else {
         return unknown("the kernel does not choose any or does not show them (usual in virtual machines)");
     };
     let by = |what: &str, name: Option<&String>| name.map_or_else(String::new, |name| format!(", {what} {name}"));
-    let by = by("governor", idle.governor.as_ref()) + &by("driver", idle.driver.as_ref());
+    let limit = idle.limit_us.map(|limit| format!("{limit} us, which a process asks for"));
+    let by =
+        by("governor", idle.governor.as_ref()) + &by("driver", idle.driver.as_ref()) + &by("limit", limit.as_ref());
     let deep = |state: &&IdleState| state.is_enabled() && state.exit_latency_us > SHALLOW_US;
     let words = |state: &IdleState| format!("{} ({} us to wake up)", state.name, state.exit_latency_us);
     let deep: Vec<String> = idle.states.iter().filter(deep).map(words).collect();
     if deep.is_empty() {
-        return ok(format!("{} at most{by}", words(deepest)));
+        return ok(match idle.deepest() {
+            Some(deepest) => format!("{} at most{by}", words(deepest)),
+            // The kernel has to take one.
+            None => format!("all are disabled, {} is taken{by}", words(shallowest)),
+        });
     }
     State::Doubtful(lack(
         format!("deep C-states enabled: {}{by}", deep.join(", ")),
         "CPUs that were idle wake up late: round trips of light loads are longer, and vary",
-        format!("`sudo cpupower idle-set -D {}`, which `cpupower idle-set -E` takes back", SHALLOW_US + 1),
+        format!("`sudo cpupower idle-set -D {}`, until `cpupower idle-set -E` enables all", SHALLOW_US + 1),
     ))
 }
 

@@ -34,6 +34,7 @@ fn idle(states: &[(&str, u64)]) -> Idle {
     Idle {
         driver: Some("intel_idle".to_owned()),
         governor: Some("menu".to_owned()),
+        limit_us: None,
         states: states.iter().map(state).collect(),
     }
 }
@@ -131,6 +132,18 @@ fn idle_states_are_deep_where_some_cpu_may_enter_them() {
     }
     let State::Ok { found } = with(&[0, 1, 2, 3]) else { panic!("deep states that are disabled") };
     assert_eq!(found, "C1 (2 us to wake up) at most, governor menu, driver intel_idle");
+    let limited = after("idle states", |facts| {
+        facts.machine.idle = idle(&[("C1", 2), ("C6", 133)]);
+        facts.machine.idle.limit_us = Some(20);
+        facts.machine.idle.states[1].disabled = CpuSet::new(0..4);
+    });
+    let State::Ok { found } = limited else { panic!("deep states that a limit closes") };
+    assert!(found.ends_with(", limit 20 us, which a process asks for"), "{found}");
+    let all = after("idle states", |facts| {
+        facts.machine.idle.states.iter_mut().for_each(|state| state.disabled = state.cpus.clone());
+    });
+    let State::Ok { found } = all else { panic!("no state but that which the kernel has to take") };
+    assert!(found.starts_with("all are disabled, POLL (0 us to wake up) is taken"), "{found}");
     let none = after("idle states", |facts| facts.machine.idle = Idle::default());
     assert!(matches!(none, State::Unknown { .. }), "{none:?}");
 }

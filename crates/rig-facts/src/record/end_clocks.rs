@@ -46,7 +46,7 @@ impl fmt::Display for BoundLimit {
         f.write_str(match self {
             Self::NotAnswered => "exchanges over the load's own path were not answered",
             Self::Contradicted => "exchanges over the load's own path contradicted the questions beside it",
-            Self::RoundTrips => "no round trip by which they are compared was shorter",
+            Self::RoundTrips => "the shortest round trip by which they are compared is that long",
             Self::Drift => "one ran faster than the other while the load ran",
         })
     }
@@ -90,7 +90,8 @@ impl EndClocks {
         );
         let (used, path, asked) = if begin.0.bound_ns > end.0.bound_ns { begin } else { end };
         match path {
-            _ if apart > used.bound_ns => BoundLimit::Drift,
+            // Closer, both can be of clocks that keep step.
+            _ if apart > begin.0.bound_ns.saturating_add(end.0.bound_ns) => BoundLimit::Drift,
             None => BoundLimit::NotAnswered,
             Some(path) if path.bound_ns > asked.bound_ns || path.bound_ns == used.bound_ns => BoundLimit::RoundTrips,
             Some(_) => BoundLimit::Contradicted,
@@ -165,7 +166,9 @@ mod tests {
         assert_eq!(of(at(Some(path(7_000, 10)), 100), known), BoundLimit::Contradicted);
         assert_eq!(of(known, known), BoundLimit::RoundTrips);
         assert_eq!(of(at(Some(path(0, 200)), 100), known), BoundLimit::RoundTrips);
-        assert_eq!(of(known, at(Some(path(50, 10)), 100)), BoundLimit::Drift);
+        assert_eq!(of(known, at(Some(path(20, 10)), 100)), BoundLimit::RoundTrips);
+        assert_eq!(of(known, at(Some(path(21, 10)), 100)), BoundLimit::Drift);
+        assert_eq!(of(at(None, 90), reading(0, None, 150, 100)), BoundLimit::NotAnswered);
     }
 
     proptest! {

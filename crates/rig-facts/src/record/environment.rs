@@ -62,6 +62,7 @@ fn of_machine(environment: &Environment) -> Vec<(String, String)> {
         ("Turbo", environment.turbo.map(switch)),
         ("Idle driver", environment.idle_driver.clone()),
         ("Idle governor", environment.idle_governor.clone()),
+        ("Idle limit, of all CPUs", environment.idle_limit_us.map(|limit| format!("{limit} us"))),
         ("Idle states (C-states)", (!idle_states.is_empty()).then(|| idle_states.join(", "))),
         ("Simultaneous multithreading", environment.smt.clone()),
         ("Transparent huge pages", environment.huge_pages.clone()),

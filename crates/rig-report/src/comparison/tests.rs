@@ -371,6 +371,7 @@ fn conditions_are_alike_whatever_the_words_and_the_load_average() {
     };
     assert!(alike(&|_| ()));
     assert!(alike(&|run| run.environment.load_average_hundredths = 300));
+    assert!(alike(&|run| run.environment.labels = [("rack".into(), "b1".into())].into()));
     assert!(alike(&|run| run.run.suite_text = run.run.suite_text.replace("name = \"Containers\"", "name = \"Other\"")));
     assert!(alike(&|run| run.run.repetition = "10 trials".into()));
     assert!(!alike(&|run| run.run.suite_text = run.run.suite_text.replace("message = \"128k\"", "message = \"64k\"")));
@@ -387,6 +388,7 @@ fn what_else_differs_is_listed() {
     assert_eq!(compared(&old, &new).differences, []);
     new.environment.kernel = "6.19".into();
     new.environment.turbo = Some(false);
+    new.environment.labels = [("rack".into(), "b1".into())].into();
     new.environment.load_average_hundredths = 49;
     new.environment.sysctls = vec![("net.core.rmem_max".into(), "1".into()), ("net.core.somaxconn".into(), "9".into())];
     new.run.phases_s.window = 1.5;
@@ -397,6 +399,7 @@ fn what_else_differs_is_listed() {
     for (what, before, after) in [
         ("Kernel", "6.18", "6.19"),
         ("Turbo", "not recorded", "off"),
+        ("Label rack", "none", "b1"),
         ("net.core.rmem_max", "212992", "1"),
         ("net.core.somaxconn", "not recorded", "9"),
         ("Window", "15 s", "1.5 s"),
@@ -406,7 +409,7 @@ fn what_else_differs_is_listed() {
     ] {
         assert_eq!(difference(&comparison, what), Some((before, after)), "{what}");
     }
-    assert_eq!(comparison.differences.len(), 8, "{:?}", comparison.differences);
+    assert_eq!(comparison.differences.len(), 9, "{:?}", comparison.differences);
     new.environment.load_average_hundredths = 151;
     assert_eq!(difference(&compared(&old, &new), "Load average at the start"), Some(("0.00", "1.51")));
 }

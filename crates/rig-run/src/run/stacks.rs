@@ -57,7 +57,7 @@ pub(super) enum Sampling {
 
 type Machine<'a> = &'a (dyn Host + Sync);
 
-fn machine_of<'a>(host: &'a dyn Host, node: &str) -> Result<Machine<'a>> {
+fn node_machine<'a>(host: &'a dyn Host, node: &str) -> Result<Machine<'a>> {
     host.member_of(node).with_context(|| format!("find the host of node {node}"))
 }
 
@@ -71,20 +71,12 @@ impl Sampling {
             return Ok(Self::All(host.start_stacks(&CpuSet::new(cpus), HERTZ)?));
         }
         let machines =
-            nodes.map(|(number, node)| Ok((&node.name, testbed.cpus(number), machine_of(host, &node.name)?)));
+            nodes.map(|(number, node)| Ok((&node.name, testbed.cpus(number), node_machine(host, &node.name)?)));
         let machines = machines.collect::<Result<Vec<_>>>()?;
         let starts = machines
             .into_iter()
             .map(|(node, cpus, machine)| move || Ok((node.clone(), machine.start_stacks(cpus, HERTZ)?)));
-        let (mut begun, mut failed) = (Vec::new(), None);
-        for sampling in each_at_once(starts) {
-            match sampling {
-                Ok(sampling) => begun.push(sampling),
-                // The first failure is the one to tell.
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        let begun = Self::Each(begun);
+        let (begun, failed) = Self::begun(starts);
         match failed {
             None => Ok(begun),
             Some(error) => {
@@ -92,6 +84,21 @@ impl Sampling {
                 Err(error)
             }
         }
+    }
+
+    /// What has begun, and the first failure, which is the one to tell.
+    fn begun<F>(starts: impl Iterator<Item = F>) -> (Self, Option<anyhow::Error>)
+    where
+        F: FnOnce() -> Result<(String, StackSampling)> + Send,
+    {
+        let (mut begun, mut failed) = (Vec::new(), None);
+        for sampling in each_at_once(starts) {
+            match sampling {
+                Ok(sampling) => begun.push(sampling),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        (Self::Each(begun), failed)
     }
 
     /// Ends all of it, also where one does not end well.
@@ -124,8 +131,57 @@ fn ask_each<T: Send>(
     all: &[(String, StackSampling)],
     ask: impl Fn(Machine<'_>, StackSampling) -> Result<T> + Sync,
 ) -> Result<Vec<Result<T>>> {
-    let of = |(node, sampling): &(String, StackSampling)| Ok((machine_of(host, node)?, *sampling));
+    let of = |(node, sampling): &(String, StackSampling)| Ok((node_machine(host, node)?, *sampling));
     let asked = all.iter().map(of).collect::<Result<Vec<_>>>()?;
     let ask = &ask;
     Ok(each_at_once(asked.into_iter().map(|(machine, sampling)| move || ask(machine, sampling))))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Condvar, Mutex};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn sampling(number: u64) -> StackSampling {
+        serde_json::from_value(number.into()).unwrap()
+    }
+
+    /// Each machine's sampling begins once those of all others are under way: one after the other they would wait for ever.
+    #[test]
+    fn samplings_of_all_machines_are_under_way_at_once() {
+        let (under_way, changed) = (Mutex::new(0), Condvar::new());
+        let start = |node: &'static str, number: u64| {
+            let (under_way, changed) = (&under_way, &changed);
+            move || {
+                let mut count = under_way.lock().unwrap();
+                *count += 1;
+                changed.notify_all();
+                let waited = changed.wait_timeout_while(count, Duration::from_secs(60), |count| *count < 3).unwrap();
+                if waited.1.timed_out() {
+                    bail!("{node} began alone");
+                }
+                Ok((node.to_owned(), sampling(number)))
+            }
+        };
+        let (begun, failed) = Sampling::begun([start("a", 1), start("b", 2), start("dut", 3)].into_iter());
+        assert!(failed.is_none(), "{failed:?}");
+        let Sampling::Each(begun) = begun else { panic!("one sampling of three machines") };
+        let begun: Vec<_> = begun.iter().map(|(node, own)| (node.as_str(), *own)).collect();
+        assert_eq!(begun, [("a", sampling(1)), ("b", sampling(2)), ("dut", sampling(3))]);
+    }
+
+    #[test]
+    fn what_has_begun_beside_a_failure_is_known_so_that_it_can_be_stopped() {
+        let start = |node: &'static str| {
+            move || match node {
+                "a" | "c" => bail!("{node} fails"),
+                _ => Ok((node.to_owned(), sampling(7))),
+            }
+        };
+        let (begun, failed) = Sampling::begun([start("a"), start("b"), start("c")].into_iter());
+        assert_eq!(failed.map(|error| error.to_string()).as_deref(), Some("a fails"));
+        assert!(matches!(begun, Sampling::Each(own) if own == [("b".to_owned(), sampling(7))]));
+    }
 }

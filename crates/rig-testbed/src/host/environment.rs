@@ -96,6 +96,9 @@ pub struct Environment {
     /// What chooses among them.
     #[serde(default)]
     pub idle_governor: Option<String>,
+    /// How long a CPU may take to wake up by what processes ask for (/dev/cpu_dma_latency); none where none asked, or netrig was not root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_limit_us: Option<u64>,
     /// Idle states, as C-states, the shallowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub idle_states: Vec<IdleState>,
@@ -128,7 +131,7 @@ pub struct IdleState {
     pub name: String,
     /// How long a CPU takes to leave it, at most.
     pub exit_latency_us: u64,
-    /// The CPUs that may not enter it, as a CPU list, or `all`; none where all may.
+    /// The CPUs that may not enter it, as a CPU list, or `all`, because it is disabled there or over a limit (PM QoS); none where all may.
     pub disabled: Option<String>,
 }
 
@@ -215,6 +218,7 @@ pub fn environment(rootless: bool, build: Build) -> Environment {
         turbo: machine.turbo,
         idle_driver: Some(machine.idle.driver.unwrap_or_else(|| "none".to_owned())),
         idle_governor: machine.idle.governor,
+        idle_limit_us: machine.idle.limit_us,
         idle_states: machine.idle.states.iter().map(IdleState::from).collect(),
         smt: text("/sys/devices/system/cpu/smt/control"),
         huge_pages: text("/sys/kernel/mm/transparent_hugepage/enabled").and_then(|modes| chosen(&modes)),

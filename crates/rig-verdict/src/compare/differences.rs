@@ -38,8 +38,8 @@ impl Conditions {
     pub fn of(run: &RunData) -> Self {
         let plans = || run.scenarios.iter().map(|scenario| scenario.plan.clone()).collect();
         Self {
-            environment: still(&run.environment),
-            ends: run.run.peer.as_ref().map(|peer| (peer.with(still), plans())),
+            environment: unlabelled(&run.environment),
+            ends: run.run.peer.as_ref().map(|peer| (peer.with(unlabelled), plans())),
             tool: run.run.tool.as_ref().map(ToolRun::conditions),
             phases: run.run.phases_s,
             cpus: run.run.cpus.clone(),
@@ -100,6 +100,11 @@ fn still(environment: &Environment) -> Environment {
         one.load_average_hundredths = 0;
         one.netrig_commit = None;
     })
+}
+
+/// The same without labels, which are words about machines.
+fn unlabelled(environment: &Environment) -> Environment {
+    still(environment).changed(|one| one.labels.clear())
 }
 
 /// The scenario without the words about it, and without what ends its repetition.
@@ -291,14 +296,18 @@ fn settings(old: &Environment, new: &Environment) -> Vec<Difference> {
     // Compared elsewhere, with a tolerance.
     let still = |environment: &Environment| environment.changed(|one| one.load_average_hundredths = 0);
     let (one, other) = (described(&still(old)), described(&still(new)));
+    // Labels, and a limit of idle CPUs, are there or not: what lacks them was not left out of a record.
+    let lacking = |key: &str| {
+        if key.starts_with("Label ") || key.starts_with("Idle limit") { "none".to_owned() } else { not_recorded() }
+    };
     let values: BTreeMap<&str, &str> = other.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let known: BTreeSet<&str> = one.iter().map(|(key, _)| key.as_str()).collect();
     let changed = one.iter().filter_map(|(key, value)| {
-        let after = values.get(key.as_str()).map_or_else(not_recorded, |value| (*value).to_owned());
+        let after = values.get(key.as_str()).map_or_else(|| lacking(key), |value| (*value).to_owned());
         (after != *value).then(|| Difference { what: key.clone(), old: value.clone(), new: after })
     });
     let gained = other.iter().filter(|(key, _)| !known.contains(key.as_str()));
-    let gained = gained.map(|(key, value)| Difference { what: key.clone(), old: not_recorded(), new: value.clone() });
+    let gained = gained.map(|(key, value)| Difference { what: key.clone(), old: lacking(key), new: value.clone() });
     changed.chain(gained).collect()
 }
 

@@ -10,9 +10,10 @@ use anyhow::Context;
 use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_cli::look::{self, wrapped};
 use rig_cli::schema::{Schema, described};
-use rig_cli::streams::{self, print_as_it_is};
+use rig_cli::streams::{self, note, print_as_it_is};
 use rig_cli::visible::visible;
 use rig_run::run::{MissingResource, one_line};
+use rig_stats::units::counted;
 use rig_suite::suite::{Scenario, Suite};
 use rig_sys::cpu::CpuSet;
 use rig_sys::ethtool::Flow;
@@ -48,7 +49,7 @@ struct HostReport {
     /// As it was named.
     host: String,
     /// Of hosts.toml.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     labels: BTreeMap<String, String>,
     #[serde(flatten)]
     state: HostState,
@@ -142,7 +143,10 @@ fn examine(nodes: &[NodeOnHost], file: Option<&Path>, suites: Vec<Suite>) -> Hos
     let mut cards = Cards::new();
     for node in nodes {
         let begun = Instant::now();
-        let reached = node.start(file).and_then(|(member, own)| {
+        note(format!("Reaching {node}"));
+        let named = node.named(file);
+        let labels = named.as_ref().ok().and_then(Option::as_ref).map(|named| named.access.labels.clone());
+        let reached = named.and_then(|named| node.start(named)).and_then(|(member, own)| {
             let after_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
             // What it does not tell of its cards keeps nobody from using it.
             let of_host = member.host.cards().unwrap_or_default();
@@ -158,13 +162,15 @@ fn examine(nodes: &[NodeOnHost], file: Option<&Path>, suites: Vec<Suite>) -> Hos
             }
             Err(why) => HostState::NotReached { why: in_words(&why) },
         };
-        let (host, labels) = (node.host.to_string(), node.labels(file));
+        let (host, labels) = (node.host.to_string(), labels.unwrap_or_default());
         hosts.push(HostReport { node: node.node.clone(), host, labels, state });
     }
     let all = members.len() == nodes.len();
     let group = all.then(|| HostGroup::new(members, group_number()));
     let (mut networks, mut of_suites) = (Vec::new(), Vec::new());
     if let Some(mut group) = group {
+        let pairs = nodes.len() * (nodes.len() - 1) / 2;
+        note(format!("Trying {} between them", counted(pairs, "network", "networks")));
         for (number, near) in nodes.iter().enumerate() {
             let others = nodes[number + 1..].iter();
             networks.extend(others.map(|far| network(&mut group, [&near.node, &far.node], &cards)));

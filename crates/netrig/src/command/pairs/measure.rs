@@ -148,6 +148,7 @@ fn measure(
                 name: thread.host.name.clone(),
                 addresses: BTreeSet::new(),
                 interfaces: BTreeSet::new(),
+                labels: thread.host.access.labels.clone(),
                 left_out: left_out(reached),
             })
             .collect(),
@@ -166,6 +167,7 @@ fn measure(
             name: service.name.clone(),
             addresses: [service.address].into(),
             interfaces: BTreeSet::new(),
+            labels: BTreeMap::new(),
             left_out,
         });
     }

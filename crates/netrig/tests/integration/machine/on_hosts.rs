@@ -234,11 +234,15 @@ fn hosts_are_checked_ahead() {
     world::own(|| {
         let machines = Machines::new(2);
         let before = machines.state();
+        let schemas = netrig::schemas();
+        let (_, schema) = schemas.iter().find(|(name, _)| *name == "hosts-check.json").unwrap();
+        let schema = jsonschema::validator_for(schema.as_value()).unwrap();
         let check = |nodes: &[&str]| {
             let mut check = world::netrig();
             check.args(["hosts", "check", "--json", "--hosts"]).arg(machines.file("hosts.toml")).args(nodes);
             let output = check.stdin(Stdio::null()).output().unwrap();
             let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert!(schema.is_valid(&report), "{report}");
             (output.status.code(), report)
         };
         let hosts = fs::read_to_string(machines.file("hosts.toml")).unwrap();
@@ -275,6 +279,10 @@ fn hosts_are_checked_ahead() {
         let (status, report) = check(&["a=m1", "b=nowhere.invalid"]);
         let why = report["hosts"][1]["why"].as_str().unwrap();
         assert!(status == Some(3) && why.contains("nowhere.invalid"), "{report}");
+        assert_eq!(
+            (&report["hosts"][0]["labels"]["rack"], &report["hosts"][1]["labels"]),
+            (&"b1".into(), &Value::Null)
+        );
         drop(machines);
         world::assert_nothing_left("of hosts that were checked");
     });

@@ -156,6 +156,17 @@ fn hosts_are_chosen_by_labels_which_reports_and_comparisons_tell() {
         let compared: Value = serde_json::from_slice(&compare.output().unwrap().stdout).unwrap();
         let compared = compared.to_string();
         assert!(compared.contains("Label rack"), "{compared}");
+        // Of a host that nobody reaches, too.
+        let hosts = fs::read_to_string(switch.file("hosts.toml")).unwrap();
+        let (before, host) = hosts.split_once("[host.m3]").unwrap();
+        let (_, rest) = host.split_once("command").unwrap();
+        let (_, rest) = rest.split_once('\n').unwrap();
+        let labels = "labels = { rack = \"b2\", role = \"edge\" }";
+        let gone = format!("{before}[host.m3]\n{labels}\ncommand = [\"false\"]\n{rest}");
+        fs::write(switch.file("hosts.toml"), gone).unwrap();
+        let report = json(&switch.run(&[&short[..], &["--format", "json"]].concat()));
+        let lost = &report["data"]["hosts"][2];
+        assert!(lost["left_out"].is_string() && lost["labels"]["rack"] == "b2", "{lost}");
         let refused = switch.run(&["--host-label", "rack=b2"]);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert!(refused.status.code() == Some(2) && said.contains("one has rack=b2: m3"), "{said}");
