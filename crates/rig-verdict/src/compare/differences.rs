@@ -297,8 +297,11 @@ fn settings(old: &Environment, new: &Environment) -> Vec<Difference> {
     let still = |environment: &Environment| environment.changed(|one| one.load_average_hundredths = 0);
     let (one, other) = (described(&still(old)), described(&still(new)));
     // Labels, and a limit of idle CPUs, are there or not: what lacks them was not left out of a record.
-    let lacking = |key: &str| {
-        if key.starts_with("Label ") || key.starts_with("Idle limit") { "none".to_owned() } else { not_recorded() }
+    let lacking = |key: &str| match key {
+        label if label.starts_with("Label ") => "none".to_owned(),
+        // Root alone sees it.
+        limit if limit.starts_with("Idle limit") => "none seen".to_owned(),
+        _ => not_recorded(),
     };
     let values: BTreeMap<&str, &str> = other.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let known: BTreeSet<&str> = one.iter().map(|(key, _)| key.as_str()).collect();
