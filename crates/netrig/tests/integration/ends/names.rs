@@ -17,7 +17,7 @@ const COMMANDS: [(i32, &[&str]); 8] = [
     (130, &["stream", "--client", "server.example"]),
     (130, &["rr", "--client", "server.example"]),
     (130, &["udp", "--client", "server.example"]),
-    (1, &["iperf3", "-c", "server.example"]),
+    (0, &["iperf3", "-c", "server.example"]),
     (130, &["netperf", "-H", "server.example"]),
     (130, &["netperf", "-N", "-H", "server.example"]),
     (130, &["netperf", "-N", "-H", "127.0.0.1", "--", "-H", "server.example"]),
