@@ -5,12 +5,14 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rig_datapath::Error;
 use rig_datapath::balancer::{Attachment, Balancer, Config, Drop, GenericXdp, Mode, Sizes};
 use rig_skip::{Lack, skip};
 use rig_sys::ethtool::{self, Offload};
 use rig_sys::netlink::{NeighborRefresh, Netlink, NextHop, VethPair};
 use rig_sys::netns::{self, NetNs};
 use rig_sys::xdp;
+use rustix::io::Errno;
 
 /// What must come may take this long, on a machine that is busy with other things.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
@@ -281,7 +283,11 @@ impl Lab {
 
     /// What the balancer's daemon does about once a second; here more often.
     pub fn tend(&mut self) {
-        self.balancer.ask_for_neighbors().unwrap();
+        // As there: a device may go while its neighbours are asked for.
+        match self.balancer.ask_for_neighbors() {
+            Err(Error::Neighbor { source, .. }) if Errno::from_io_error(&source) == Some(Errno::NODEV) => {}
+            asked => drop(asked.unwrap()),
+        }
         self.balancer.sweep_all().unwrap();
     }
 
