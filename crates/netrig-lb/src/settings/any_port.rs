@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{AddrParseError, SocketAddr};
 use std::str::FromStr;
 
+use super::misfit::Misfit;
 use super::rules::Service;
 use crate::health::check::{BackendCheck, Check, Probe};
 use crate::message::ForwardingMethod;
@@ -37,37 +38,26 @@ impl FromStr for ListenText {
     }
 }
 
-/// Why a service of any port cannot be as it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct AnyPortMisfit {
-    what: &'static str,
-    /// The next step.
-    pub hint: &'static str,
-}
-
-impl AnyPortMisfit {
-    pub(super) const FULL_NAT: Self = Self {
-        what: "a service of any port with full-nat",
-        hint: "choose nat (`--masq nat` under `netrig lb ipvs` and `import`), route or tunnel: a connection's record has room for one port, which with full-nat is the local one; or list ports, e.g. 192.0.2.1:8000-8003",
-    };
-    pub(super) const BACKEND_PORT: Self = Self {
-        what: "a service of any port has a backend with a port",
-        hint: "leave the backend's port out: packets go to the port that the client has asked for",
-    };
-    pub(super) const CHECK: Self = Self {
-        what: "a service of any port has a check that does not say which port it asks",
-        hint: "add port to the service's check, or check = \":PORT\" to each backend",
-    };
-    pub(super) const OUTLIER: Self = Self {
-        what: "a service of any port has an outlier detection",
-        hint: "remove it, and let a check with a port find out: clients may ask for ports that no backend listens on, and it would count their refusals",
-    };
-    pub(super) const ONE_PACKET: Self = Self {
-        what: "a service of any port has one_packet with nat",
-        hint: "choose route or tunnel: what its backends ask others by UDP would be taken for answers of the service",
-    };
-}
+pub(super) const FULL_NAT: Misfit = Misfit::fixed(
+    "a service of any port with full-nat",
+    "choose nat (`--masq nat` under `netrig lb ipvs` and `import`), route or tunnel: a connection's record has room for one port, which with full-nat is the local one; or list ports, e.g. 192.0.2.1:8000-8003",
+);
+pub(super) const BACKEND_PORT: Misfit = Misfit::fixed(
+    "a service of any port has a backend with a port",
+    "leave the backend's port out: packets go to the port that the client has asked for",
+);
+pub(super) const CHECK: Misfit = Misfit::fixed(
+    "a service of any port has a check that does not say which port it asks",
+    "add port to the service's check, or check = \":PORT\" to each backend",
+);
+pub(super) const OUTLIER: Misfit = Misfit::fixed(
+    "a service of any port has an outlier detection",
+    "remove it, and let a check with a port find out: clients may ask for ports that no backend listens on, and it would count their refusals",
+);
+pub(super) const ONE_PACKET: Misfit = Misfit::fixed(
+    "a service of any port has one_packet with nat",
+    "choose route or tunnel: what its backends ask others by UDP would be taken for answers of the service",
+);
 
 /// Whether a check does not say the port of each backend that it asks at one.
 fn lacks_port(check: &Check, service: &Service) -> bool {
@@ -87,15 +77,15 @@ impl Service {
     }
 
     /// Why it cannot have what it has, being of any port.
-    pub fn any_port_misfit(&self) -> Option<AnyPortMisfit> {
+    pub fn any_port_misfit(&self) -> Option<Misfit> {
         let checked = || self.check.as_ref().is_some_and(|check| lacks_port(check, self));
         match () {
             () if !self.is_of_any_port() => None,
-            () if self.forward == Some(ForwardingMethod::FullNat) => Some(AnyPortMisfit::FULL_NAT),
-            () if self.backends.iter().any(|backend| backend.address.port() != 0) => Some(AnyPortMisfit::BACKEND_PORT),
-            () if checked() => Some(AnyPortMisfit::CHECK),
-            () if self.outlier.is_some() => Some(AnyPortMisfit::OUTLIER),
-            () if self.one_packet && self.forward == Some(ForwardingMethod::Nat) => Some(AnyPortMisfit::ONE_PACKET),
+            () if self.forward == Some(ForwardingMethod::FullNat) => Some(FULL_NAT),
+            () if self.backends.iter().any(|backend| backend.address.port() != 0) => Some(BACKEND_PORT),
+            () if checked() => Some(CHECK),
+            () if self.outlier.is_some() => Some(OUTLIER),
+            () if self.one_packet && self.forward == Some(ForwardingMethod::Nat) => Some(ONE_PACKET),
             () => None,
         }
     }
@@ -195,26 +185,20 @@ mod tests {
             options: BackendOptions { forward: Some(forward), ..BackendOptions::default() },
         };
         for (change, why) in [
-            (add("10.0.0.11:53", ForwardingMethod::Route), AnyPortMisfit::BACKEND_PORT),
-            (add("10.0.0.11:0", ForwardingMethod::Nat), AnyPortMisfit::ONE_PACKET),
+            (add("10.0.0.11:53", ForwardingMethod::Route), BACKEND_PORT),
+            (add("10.0.0.11:0", ForwardingMethod::Nat), ONE_PACKET),
         ] {
             let before = rules.clone();
-            assert_eq!(rules.edit(&change), Err(EditError::AnyPort(why)));
+            assert_eq!(rules.edit(&change), Err(EditError::Misfit(why)));
             assert_eq!(rules, before);
         }
         let usual = ServiceOptions { one_packet: Some(false), ..ServiceOptions::default() };
         rules.edit(&RuleChange::EditService { service, options: usual }).unwrap();
-        assert_eq!(
-            rules.edit(&add("10.0.0.11:0", ForwardingMethod::FullNat)),
-            Err(EditError::AnyPort(AnyPortMisfit::FULL_NAT))
-        );
+        assert_eq!(rules.edit(&add("10.0.0.11:0", ForwardingMethod::FullNat)), Err(EditError::Misfit(FULL_NAT)));
         rules.edit(&add("10.0.0.11:0", ForwardingMethod::Nat)).unwrap();
         let once =
             ServiceOptions { one_packet: Some(true), scheduler: Some("rr".to_owned()), ..ServiceOptions::default() };
-        assert_eq!(
-            rules.edit(&RuleChange::EditService { service, options: once }),
-            Err(EditError::AnyPort(AnyPortMisfit::ONE_PACKET))
-        );
+        assert_eq!(rules.edit(&RuleChange::EditService { service, options: once }), Err(EditError::Misfit(ONE_PACKET)));
         rules.config(1000).validate().unwrap();
         let exact = ServiceKey { address: "192.0.2.1:53".parse().unwrap(), ..service };
         rules.edit(&RuleChange::AddService { service: exact, options: ServiceOptions::default() }).unwrap();

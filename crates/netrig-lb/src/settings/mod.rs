@@ -14,6 +14,7 @@ mod client_address;
 mod family;
 mod file;
 mod limits;
+mod misfit;
 mod one_packet;
 mod outlier;
 mod persistence;
@@ -35,11 +36,12 @@ use rig_datapath::balancer::{QUEUE_PACKETS, Sizes};
 use rig_sys::cpu::CpuSet;
 
 pub use access::{Access, PrefixChange, PrefixFile, PrefixFileError, PrefixList, parse_prefix};
-pub use any_port::{AnyPortMisfit, ListenText};
+pub use any_port::ListenText;
 pub use changes::changes;
 pub use client_address::{CLIENT_ADDRESSES, client_address, client_address_name};
 pub use limits::{LIMITS, LimitError};
-pub use one_packet::{ONE_PACKET_SCHEDULER, OnePacketMisfit};
+pub use misfit::Misfit;
+pub use one_packet::ONE_PACKET_SCHEDULER;
 pub use persistence::DEFAULT_PERSISTENCE;
 pub(crate) use ranges::Addresses;
 pub use rules::{
@@ -49,7 +51,7 @@ pub use rules::{
 pub use syn_proxy::{DPVS, SYN_PROXIES, SynProxy, read_key, read_secret, syn_proxy, syn_proxy_name};
 pub use sync::passes_in_time;
 pub use timeouts::TimeoutOverrides;
-pub use tunnel::{TUNNELS, TunnelMisfit, tunnel, tunnel_source};
+pub use tunnel::{TUNNELS, tunnel, tunnel_source};
 
 use rig_cli::mistakes::{self, FileError};
 

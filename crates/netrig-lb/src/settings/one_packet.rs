@@ -2,49 +2,39 @@
 
 use rig_datapath::balancer::Scheduler;
 
+use super::misfit::Misfit;
 use super::rules::Service;
 use crate::message::{ForwardingMethod, Protocol};
 
 /// Of one that says none: the other one's default counts connections.
 pub const ONE_PACKET_SCHEDULER: Scheduler = Scheduler::WeightedRoundRobin;
 
-/// Why a service cannot have `one_packet`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("one_packet {what}")]
-pub struct OnePacketMisfit {
-    what: &'static str,
-    /// The next step.
-    pub hint: &'static str,
-}
-
-impl OnePacketMisfit {
-    pub(super) const TCP: Self =
-        Self { what: "of a TCP service", hint: "remove it: a connection of TCP is more than a packet, it is for UDP" };
-    pub(super) const FULL_NAT: Self = Self {
-        what: "with full-nat",
-        hint: "choose nat, route or tunnel: without a connection nothing says which client an answer to a local address is for",
-    };
-    pub(super) const LIMIT: Self = Self {
-        what: "with a limit of connections",
-        hint: "remove limit, source_limit, and limits of backends: it keeps no connections; rates and lists hold for each datagram",
-    };
-    const SCHEDULER: Self = Self {
-        what: "with a scheduler that counts connections",
-        hint: "choose one of rr, wrr, sh, mh: it keeps none, so that lc, wlc, sed and nq would choose one backend always",
-    };
-}
+pub(super) const TCP: Misfit =
+    Misfit::fixed("one_packet of a TCP service", "remove it: a connection of TCP is more than a packet, it is for UDP");
+pub(super) const FULL_NAT: Misfit = Misfit::fixed(
+    "one_packet with full-nat",
+    "choose nat, route or tunnel: without a connection nothing says which client an answer to a local address is for",
+);
+pub(super) const LIMIT: Misfit = Misfit::fixed(
+    "one_packet with a limit of connections",
+    "remove limit, source_limit, and limits of backends: it keeps no connections; rates and lists hold for each datagram",
+);
+const SCHEDULER: Misfit = Misfit::fixed(
+    "one_packet with a scheduler that counts connections",
+    "choose one of rr, wrr, sh, mh: it keeps none, so that lc, wlc, sed and nq would choose one backend always",
+);
 
 impl Service {
     /// Why it cannot have the `one_packet` that it has.
-    pub fn one_packet_misfit(&self) -> Option<OnePacketMisfit> {
+    pub fn one_packet_misfit(&self) -> Option<Misfit> {
         let limited = |limit: Option<u32>| limit.is_some_and(|limit| limit > 0);
         let has_limit = self.backends.iter().any(|backend| backend.limit.is_some());
         match () {
             () if !self.one_packet => None,
-            () if self.key.protocol == Protocol::Tcp => Some(OnePacketMisfit::TCP),
-            () if self.forward == Some(ForwardingMethod::FullNat) => Some(OnePacketMisfit::FULL_NAT),
-            () if self.scheduler.counts_connections() => Some(OnePacketMisfit::SCHEDULER),
-            () if has_limit || limited(self.limit) || limited(self.limits.source_limit) => Some(OnePacketMisfit::LIMIT),
+            () if self.key.protocol == Protocol::Tcp => Some(TCP),
+            () if self.forward == Some(ForwardingMethod::FullNat) => Some(FULL_NAT),
+            () if self.scheduler.counts_connections() => Some(SCHEDULER),
+            () if has_limit || limited(self.limit) || limited(self.limits.source_limit) => Some(LIMIT),
             () => None,
         }
     }
@@ -83,20 +73,18 @@ mod tests {
             error
         };
         let full_nat = RuleChange::AddBackend { service, backend, options: options(ForwardingMethod::FullNat) };
-        assert_eq!(refused(&mut rules, &full_nat), EditError::OnePacket(OnePacketMisfit::FULL_NAT));
+        assert_eq!(refused(&mut rules, &full_nat), EditError::Misfit(FULL_NAT));
         let limit = BackendOptions { limit: Some(5), ..options(ForwardingMethod::Nat) };
         let limited = RuleChange::AddBackend { service, backend, options: limit };
-        assert_eq!(refused(&mut rules, &limited), EditError::OnePacket(OnePacketMisfit::LIMIT));
+        assert_eq!(refused(&mut rules, &limited), EditError::Misfit(LIMIT));
         let nat = RuleChange::AddBackend { service, backend, options: options(ForwardingMethod::Nat) };
         rules.edit(&nat).unwrap();
-        for options in [
-            ServiceOptions { scheduler: Some("wlc".to_owned()), ..ServiceOptions::default() },
-            ServiceOptions { limit: Some(5), ..ServiceOptions::default() },
+        for (options, why) in [
+            (ServiceOptions { scheduler: Some("wlc".to_owned()), ..ServiceOptions::default() }, SCHEDULER),
+            (ServiceOptions { limit: Some(5), ..ServiceOptions::default() }, LIMIT),
         ] {
-            assert!(matches!(
-                refused(&mut rules, &RuleChange::EditService { service, options }),
-                EditError::OnePacket(_)
-            ));
+            let change = RuleChange::EditService { service, options };
+            assert_eq!(refused(&mut rules, &change), EditError::Misfit(why));
         }
         let other = RuleChange::AddService {
             service: ServiceKey { address: "192.0.2.2:53".parse().unwrap(), ..service },

@@ -25,7 +25,7 @@ use super::access::{Access, PrefixFile, PrefixList, parse_prefix};
 use super::check::{self, CheckedService};
 use super::client_address::{CLIENT_ADDRESSES, client_address};
 use super::file::{BackendFile, File, Fragments, ServiceFile, TimeoutsFile, TunnelFile, Unhandled};
-use super::one_packet::{ONE_PACKET_SCHEDULER, OnePacketMisfit};
+use super::one_packet::{self, ONE_PACKET_SCHEDULER};
 use super::outlier;
 use super::ranges::{Addresses, Endpoints, RangeTooLarge};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, REUSES, Rules, SCHEDULERS, Service};
@@ -355,7 +355,7 @@ impl Reader<'_> {
             && !listens.is_empty()
             && listens.iter().flat_map(|(.., keys)| keys).all(is_tcp)
         {
-            let misfit = OnePacketMisfit::TCP;
+            let misfit = one_packet::TCP;
             return Err(self.error(said.span(), misfit.to_string(), Some(misfit.hint)));
         }
         for is_ipv6 in [false, true] {

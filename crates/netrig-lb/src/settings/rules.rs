@@ -10,14 +10,15 @@ use ipnet::IpNet;
 use rig_datapath::balancer::{self as datapath, ClientAddress, ExpiryPolicy, Policy, PortReuse, Scheduler, Timeouts};
 
 use super::access::{Access, PrefixChange};
-use super::any_port::{AnyPortMisfit, ListenText};
+use super::any_port::ListenText;
 use super::check;
 use super::limits::LimitError;
-use super::one_packet::{ONE_PACKET_SCHEDULER, OnePacketMisfit};
+use super::misfit::Misfit;
+use super::one_packet::{self, ONE_PACKET_SCHEDULER};
 use super::outlier;
 use super::syn_proxy::{self, SynProxy};
 use super::timeouts::TimeoutOverrides;
-use super::tunnel::{self, TunnelMisfit, tunnel_source};
+use super::tunnel::tunnel_source;
 use crate::health::check::{BackendCheck, Check, PoolRules};
 use crate::health::outlier::OutlierRules;
 use crate::message::{
@@ -320,11 +321,7 @@ pub enum EditError {
     #[error(transparent)]
     Limit(#[from] LimitError),
     #[error(transparent)]
-    OnePacket(#[from] OnePacketMisfit),
-    #[error(transparent)]
-    Tunnel(#[from] TunnelMisfit),
-    #[error(transparent)]
-    AnyPort(#[from] AnyPortMisfit),
+    Misfit(#[from] Misfit),
     #[error("{0} is in the list '{1}' already")]
     PrefixExists(IpNet, &'static str),
     #[error("{0} is in no list")]
@@ -361,9 +358,7 @@ impl EditError {
             }
             Self::OutOfReach { .. } => "remove source from the service's check in the file, or use another service",
             Self::Limit(error) => error.hint,
-            Self::OnePacket(misfit) => misfit.hint,
-            Self::Tunnel(misfit) => misfit.hint,
-            Self::AnyPort(misfit) => misfit.hint,
+            Self::Misfit(misfit) => misfit.hint,
             Self::PickedUpClient => "leave out --sloppy-tcp, or remove client_address from the file",
             Self::Unseen(_) => "choose full-nat or nat (-b, -m), or remove outlier from the file",
             Self::OfTcp(_) => "remove it: it is about TCP connections",
@@ -522,7 +517,7 @@ impl ServiceOptions {
         ];
         match of_tcp.into_iter().find(|(_, said)| *said) {
             Some((option, _)) if protocol == Protocol::Udp => Err(EditError::OfTcp(option)),
-            _ if protocol == Protocol::Tcp && self.one_packet.is_some() => Err(OnePacketMisfit::TCP.into()),
+            _ if protocol == Protocol::Tcp && self.one_packet.is_some() => Err(one_packet::TCP.into()),
             _ => Ok(()),
         }
     }
@@ -641,8 +636,8 @@ impl Service {
 
     fn fits_one_packet(&self, forward: ForwardingMethod, options: &BackendOptions) -> Result<(), EditError> {
         match self.one_packet {
-            true if forward == ForwardingMethod::FullNat => Err(OnePacketMisfit::FULL_NAT.into()),
-            true if options.limit.is_some_and(|limit| limit > 0) => Err(OnePacketMisfit::LIMIT.into()),
+            true if forward == ForwardingMethod::FullNat => Err(one_packet::FULL_NAT.into()),
+            true if options.limit.is_some_and(|limit| limit > 0) => Err(one_packet::LIMIT.into()),
             _ => Ok(()),
         }
     }
@@ -651,7 +646,7 @@ impl Service {
         let is_tunnel = forward == ForwardingMethod::Tunnel;
         if !is_tunnel && options.tunnel.is_some() {
             let hint = "forward by tunnel (-i), or leave the kind of tunnel out";
-            return Err(tunnel::misfit(format!("{} is no tunnel", forward_name(forward)), hint).into());
+            return Err(Misfit::of(format!("{} is no tunnel", forward_name(forward)), hint).into());
         }
         match (Service { forward: Some(forward), backends: Vec::new(), ..self.clone() }).tunnel_misfit() {
             Some(misfit) => Err(misfit.into()),

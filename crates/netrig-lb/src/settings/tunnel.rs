@@ -8,31 +8,20 @@ use rig_cli::forms::TextOrTable;
 use rig_datapath::balancer::{Encapsulation, GUE_PORT, MAX_SOURCE_BITS};
 
 use super::file::TunnelFile;
+use super::misfit::Misfit;
 use super::rules::{Backend, Service};
 use crate::message::{ForwardingMethod, Tunnel};
 
 /// Names of tunnels, which are ipvsadm's.
 pub const TUNNELS: [&str; 3] = ["ipip", "gue", "gre"];
 
-/// Why a tunnel, or the source of some, cannot be as it is said.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what}")]
-pub struct TunnelMisfit {
-    what: String,
-    pub hint: &'static str,
-}
-
-pub(super) fn misfit(what: impl Into<String>, hint: &'static str) -> TunnelMisfit {
-    TunnelMisfit { what: what.into(), hint }
-}
-
 /// A tunnel by its name, and what may be said of it.
-pub fn tunnel(name: &str, port: Option<u16>, checksum: Option<bool>) -> Result<Tunnel, TunnelMisfit> {
+pub fn tunnel(name: &str, port: Option<u16>, checksum: Option<bool>) -> Result<Tunnel, Misfit> {
     let of_gue = |tunnel| match (port, checksum) {
         (None, None | Some(false)) => Ok(tunnel),
-        (Some(_), _) => Err(misfit(format!("{name} has no port"), "leave the port out: it is for gue")),
+        (Some(_), _) => Err(Misfit::of(format!("{name} has no port"), "leave the port out: it is for gue")),
         (None, Some(true)) => {
-            Err(misfit(format!("{name} has no checksum here"), "leave the checksum out, or choose gue"))
+            Err(Misfit::of(format!("{name} has no checksum here"), "leave the checksum out, or choose gue"))
         }
     };
     match name {
@@ -40,14 +29,14 @@ pub fn tunnel(name: &str, port: Option<u16>, checksum: Option<bool>) -> Result<T
         "gre" => of_gue(Tunnel::Gre),
         "gue" => {
             let port = NonZeroU16::new(port.unwrap_or(GUE_PORT.get()));
-            let port = port.ok_or_else(|| misfit("gue to port 0", "choose 1 to 65535; 6080 is GUE's own"))?;
+            let port = port.ok_or_else(|| Misfit::of("gue to port 0", "choose 1 to 65535; 6080 is GUE's own"))?;
             Ok(Tunnel::Gue { port, checksum: checksum.unwrap_or(false) })
         }
-        other => Err(misfit(format!("there is no tunnel '{other}'"), "choose one of ipip, gue, gre")),
+        other => Err(Misfit::of(format!("there is no tunnel '{other}'"), "choose one of ipip, gue, gre")),
     }
 }
 
-pub(super) fn read(said: &TextOrTable<TunnelFile>) -> Result<Tunnel, TunnelMisfit> {
+pub(super) fn read(said: &TextOrTable<TunnelFile>) -> Result<Tunnel, Misfit> {
     match said {
         TextOrTable::Text(name) => tunnel(name, None, None),
         TextOrTable::Table(table) => tunnel(&table.kind, table.port, table.checksum),
@@ -67,15 +56,15 @@ pub(super) fn text(tunnel: Tunnel) -> String {
 }
 
 /// A prefix that is the operator's, for the sources of outer packets.
-pub fn tunnel_source(text: &str) -> Result<IpNet, TunnelMisfit> {
+pub fn tunnel_source(text: &str) -> Result<IpNet, Misfit> {
     let hint =
         "write a prefix that is yours, of IPv4 8 to 31 bits long, of IPv6 8 to 127: \"172.16.0.0/16\", \"100::/64\"";
-    let prefix: IpNet = text.parse().map_err(|_| misfit(format!("'{text}' is no prefix"), hint))?;
+    let prefix: IpNet = text.parse().map_err(|_| Misfit::of(format!("'{text}' is no prefix"), hint))?;
     match prefix {
         _ if prefix.prefix_len() < 8 || prefix.prefix_len() == prefix.max_prefix_len() => {
-            Err(misfit(format!("'{text}' as the source of tunnels"), hint))
+            Err(Misfit::of(format!("'{text}' as the source of tunnels"), hint))
         }
-        _ if prefix.trunc() != prefix => Err(misfit(format!("'{text}' has bits behind its length"), hint)),
+        _ if prefix.trunc() != prefix => Err(Misfit::of(format!("'{text}' has bits behind its length"), hint)),
         _ => Ok(prefix),
     }
 }
@@ -106,25 +95,28 @@ impl Service {
     }
 
     /// What its tunnels' source is at odds with.
-    pub(super) fn tunnel_misfit(&self) -> Option<TunnelMisfit> {
+    pub(super) fn tunnel_misfit(&self) -> Option<Misfit> {
         let prefix = self.tunnel_source?;
         if self.forward.is_some() && !self.is_tunnel() {
-            Some(misfit(
+            Some(Misfit::of(
                 "a tunnel_source, and the service forwards in another way",
                 "remove it, or forward by tunnel (-i)",
             ))
         } else if !self.local.is_empty() {
-            Some(misfit(
+            Some(Misfit::of(
                 "a tunnel_source and local addresses",
                 "remove one: outer packets are from the prefix or from these",
             ))
         } else if prefix.network().is_ipv4() != self.key.address.is_ipv4() {
-            Some(misfit(
+            Some(Misfit::of(
                 format!("tunnel_source {prefix} is of another family than the service"),
                 "choose a prefix of its family",
             ))
         } else if prefix.contains(&self.key.address.ip()) {
-            Some(misfit(format!("tunnel_source {prefix} has the service's own address in it"), "choose another prefix"))
+            Some(Misfit::of(
+                format!("tunnel_source {prefix} has the service's own address in it"),
+                "choose another prefix",
+            ))
         } else {
             None
         }
