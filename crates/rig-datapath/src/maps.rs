@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, RingBufferBuilder};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Error;
@@ -199,6 +199,49 @@ impl Map {
     }
 }
 
+/// Makes all maps of an object as they were when it was loaded, but for its constants and `others`. No program of it runs meanwhile.
+pub(crate) fn empty(object: &Object, others: &[&str]) -> Result<(), Error> {
+    let stays = |name: &str| name.contains(".rodata") || others.contains(&name);
+    object.maps().filter(|map| !stays(&map.name().to_string_lossy())).try_for_each(|map| {
+        empty_one(&map).map_err(|source| Error::Map { map: "of the object", operation: "empty", source })
+    })
+}
+
+fn empty_one(map: &libbpf_rs::Map<'_>) -> libbpf_rs::Result<()> {
+    /// Bytes that are written with one call.
+    const BATCH: u32 = 1 << 18;
+    let (entries, zero) = (map.max_entries(), vec![0; map.value_size() as usize]);
+    match map.map_type() {
+        MapType::Array => {
+            let each = (BATCH / map.value_size()).clamp(1, entries);
+            (0..entries).step_by(each as usize).try_for_each(|first| {
+                let count = each.min(entries - first);
+                let keys: Vec<u8> = (first..first + count).flat_map(u32::to_ne_bytes).collect();
+                map.update_batch(&keys, &zero.repeat(count as usize), count, MapFlags::ANY, MapFlags::ANY)
+            })
+        }
+        MapType::PercpuArray => {
+            let values = vec![zero; libbpf_rs::num_possible_cpus()?];
+            (0..entries).try_for_each(|index| map.update_percpu(&index.to_ne_bytes(), &values, MapFlags::ANY))
+        }
+        MapType::Hash | MapType::LruHash | MapType::LpmTrie => {
+            map.keys().collect::<Vec<_>>().iter().try_for_each(|key| map.delete(key))
+        }
+        MapType::ArrayOfMaps | MapType::ProgArray | MapType::PerfEventArray => {
+            (0..entries).try_for_each(|index| match map.delete(&index.to_ne_bytes()) {
+                Err(error) if error.kind() == libbpf_rs::ErrorKind::NotFound => Ok(()),
+                deleted => deleted,
+            })
+        }
+        MapType::RingBuf => {
+            let mut reader = RingBufferBuilder::new();
+            reader.add(map, |_| 0)?;
+            reader.build()?.consume()
+        }
+        other => Err(io::Error::new(io::ErrorKind::Unsupported, format!("it is a map of type {other:?}")).into()),
+    }
+}
+
 /// Bytes that a map has taken: `memlock` of its descriptor in /proc (Documentation/filesystems/proc.rst; Linux counts what elements
 /// take from 6.4 on).
 pub(crate) fn memory(map: &impl AsFd) -> io::Result<u64> {
@@ -211,7 +254,6 @@ pub(crate) fn memory(map: &impl AsFd) -> io::Result<u64> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
 mod tests {
-    use libbpf_rs::MapType;
     use libbpf_rs::libbpf_sys::bpf_map_create_opts;
     use rig_skip::{Lack, skip};
 

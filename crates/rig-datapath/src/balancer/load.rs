@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenMapMut};
 use zerocopy::{FromBytes, IntoBytes};
@@ -9,7 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::Error;
 use crate::grace::GracePeriod;
 use crate::libbpf_log;
-use crate::maps::Map;
+use crate::maps::{self, Map};
 use crate::object::program;
 use crate::objects::{Objects, check_is_new, objects};
 use crate::rights::check_may_load;
@@ -270,6 +271,22 @@ impl Balancer {
         Self::open(Sizes::default(), Some(directory), kept_tuning(directory)?, OBJECTS.for_running(PROGRAM)?, &[])
     }
 
+    /// As [`load`](Self::load) leaves it, keys apart, but that the verifier is not asked again: the tables are emptied. `None` where
+    /// somebody else has a handle of it, or its tables are kept. No program of it may be attached. For tests, of which each would
+    /// spend most of its time with the verifier.
+    #[doc(hidden)]
+    pub fn emptied(self) -> Result<Option<Self>, Error> {
+        if self.kept.is_some() {
+            return Ok(None);
+        }
+        let BalancerHandle { object, tables, sizes, tuning, .. } = self.handle();
+        drop(self);
+        let (Some(object), Some(tables)) = (Arc::into_inner(object), Arc::into_inner(tables)) else { return Ok(None) };
+        GracePeriod::new()?.wait()?;
+        maps::empty(&object, &[])?;
+        Self::begin(object, tables, sizes, tuning, None).map(Some)
+    }
+
     /// With programs that benchmarks run.
     pub(super) fn open_bench(sizes: Sizes, programs: &[&'static str]) -> Result<Self, Error> {
         check_is_new(programs.first().copied().unwrap_or(PROGRAM))?;
@@ -283,7 +300,6 @@ impl Balancer {
         object: &[u8],
         programs: &[&'static str],
     ) -> Result<Self, Error> {
-        let layout = Layout::of(tuning.sets, tuning.overflow);
         let programs = [&[PROGRAM, SWEEP, ADOPT], programs].concat();
         let object = load_object(object, &programs, &tuning, |name, map| match kept {
             Some(directory) => {
@@ -321,6 +337,12 @@ impl Balancer {
                 fragments: tables.fragments.entries(),
             };
         }
+        Self::begin(object, tables, sizes, tuning, kept)
+    }
+
+    /// Goes on from loaded programs, with tables that are empty or kept.
+    fn begin(object: Object, tables: Tables, sizes: Sizes, tuning: Tuning, kept: Option<&Path>) -> Result<Self, Error> {
+        let layout = Layout::of(tuning.sets, tuning.overflow);
         let control = tables.controls.at(0)?;
         let unsent = UnsentCounter::attach(&tables, &tuning)?;
         unsent.set_entry(0, &program(&object, PROGRAM)?)?;

@@ -16,6 +16,7 @@ use zerocopy::IntoBytes;
 
 use crate::Error;
 use crate::grace::GracePeriod;
+use crate::maps;
 
 use super::closed::ClosedFilters;
 use super::config::{
@@ -160,6 +161,32 @@ impl Router {
     pub(super) fn open(sizes: Sizes, object: &[u8], kept: Option<&Path>) -> Result<Self, Error> {
         sizes.validate()?;
         let (object, tables) = load::load(&sizes, object, kept)?;
+        Self::begin(object, tables, sizes)
+    }
+
+    /// As [`load`](Self::load) leaves it, but that the verifier is not asked again: the tables are emptied. `None` where somebody else
+    /// has them. For tests, of which each would spend most of its time with the verifier.
+    ///
+    /// # Errors
+    /// When the kernel refuses to empty a table.
+    #[doc(hidden)]
+    pub fn emptied(mut self) -> Result<Option<Self>, Error> {
+        if self.links.is_some() {
+            return Ok(None);
+        }
+        self.release()?;
+        // Of a million elements, which only this control plane writes.
+        self.known.labels.keys().try_for_each(|label| self.tables.labels.set(label, &0_u32))?;
+        let (object, tables, sizes) = (Arc::clone(&self.object), Arc::clone(&self.tables), self.sizes);
+        drop(self);
+        let (Some(object), Some(tables)) = (Arc::into_inner(object), Arc::into_inner(tables)) else { return Ok(None) };
+        GracePeriod::new()?.wait()?;
+        maps::empty(&object, &[tables.labels.name()])?;
+        Self::begin(object, tables, sizes).map(Some)
+    }
+
+    /// Goes on from loaded programs.
+    fn begin(object: Object, tables: Tables, sizes: Sizes) -> Result<Self, Error> {
         let numbers = Allocations {
             hops: Numbers::new("next hops", 1, sizes.next_hops),
             ways: Numbers::new("next hops with several ways", 0, sizes.ways),

@@ -6,5 +6,6 @@ mod cputime;
 mod endtoend;
 mod napi;
 mod old;
+mod pool;
 mod steer;
 mod vrouter;

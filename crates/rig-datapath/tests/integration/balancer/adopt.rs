@@ -10,6 +10,8 @@ use rig_datapath::balancer::{
 use rig_datapath::test_run::Verdict;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
+use crate::pool::Pooled;
+
 use super::frames::{see, tcp, udp};
 use super::lab::Lab;
 use super::{backend, config, full_nat, limited, service, small, udp_service};
@@ -31,10 +33,10 @@ fn each(balancer: &Balancer) -> Vec<SharedConnection> {
     all
 }
 
-fn other(config: &Config) -> Balancer {
+fn other(config: &Config) -> Pooled<Balancer> {
     // What was configured before, and in which order, changes numbers.
     let before = super::config(&[service("10.0.0.220:99", ForwardingMethod::Nat, &[backend("10.0.0.13:99", 1)])]);
-    let mut balancer = Balancer::load(small()).unwrap();
+    let mut balancer = Pooled::<Balancer>::load(small()).unwrap();
     balancer.apply(&before).unwrap();
     let mut config = config.clone();
     config.services.reverse();
@@ -280,7 +282,7 @@ fn shares_of_local_ports_do_not_meet() {
     let plan = config(&[service("10.0.0.200:80", full_nat(&["10.0.0.100"]), &[backend("10.0.0.10:8080", 1)])]);
     let share = |share| Sizes { connections: 16_384, ports: PortShare { share, of: 16 }, ..small() };
     let Some(lab) = Lab::new(share(1), &plan) else { return };
-    let mut second = Balancer::load(share(16)).unwrap();
+    let mut second = Pooled::<Balancer>::load(share(16)).unwrap();
     second.apply(&plan).unwrap();
     let ports = |balancer: &Balancer| {
         let mut ports = std::collections::BTreeSet::new();

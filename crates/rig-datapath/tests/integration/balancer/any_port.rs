@@ -16,6 +16,8 @@ use rig_wire::icmp::Icmp;
 use rig_wire::ipv4::Ipv4;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 
+use crate::pool::Pooled;
+
 use super::changes::BpfFs;
 use super::frames::{Frame, L4, fragments, icmp_error, see, see_packet, tcp, udp, whole};
 use super::lab::Lab;
@@ -295,7 +297,7 @@ fn another_balancer_goes_on_with_its_connections() {
         service("10.0.0.201:0", ForwardingMethod::Route, &[backend("10.0.0.11:0", 1)]),
     ]);
     let Some(mut lab) = Lab::new(small(), &plan) else { return };
-    let mut second = Balancer::load(small()).unwrap();
+    let mut second = Pooled::<Balancer>::load(small()).unwrap();
     let exact = service("10.0.0.200:80", ForwardingMethod::Nat, &[backend("10.0.0.12:80", 1)]);
     let mut others = vec![exact];
     others.extend(plan.services.iter().rev().cloned());
@@ -327,7 +329,7 @@ fn another_balancer_goes_on_with_its_connections() {
         assert_eq!((of_other.verdict, &of_other.frame), (Verdict::Transmit, sent));
     }
     // One that forwards them in another way has none of it, and the service of the port is another one.
-    let mut third = Balancer::load(small()).unwrap();
+    let mut third = Pooled::<Balancer>::load(small()).unwrap();
     third.apply(&config(&[others[0].clone(), any(ForwardingMethod::Route)])).unwrap();
     for told in &told {
         assert_eq!(third.adopter().adopt(told).unwrap(), Adopted::Refused(AdoptionRefusal::NoService), "{told:?}");

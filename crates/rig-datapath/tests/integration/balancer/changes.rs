@@ -386,7 +386,7 @@ pub fn hand_over(lab: &mut Lab, directory: &BpfFs) {
     let mut second = Balancer::resume(&tables).unwrap();
     second.set_clock(Clock::Fixed(lab.tick)).unwrap();
     let attachment = second.take_over(&link, lab.interface).unwrap();
-    lab.balancer = second;
+    lab.balancer = second.into();
     lab.attachment = attachment;
 }
 

@@ -14,6 +14,8 @@ use rig_wire::ethernet::Mac;
 use rig_wire::tcp::flags::{ACK, FIN, RST, SYN};
 use serde::{Deserialize, Serialize};
 
+use crate::pool::Pooled;
+
 use super::frames::{CLIENT_MAC, Frame, L4, NEAR_MAC, ethernet, fragments, icmp_error, may_be_fragmented};
 use super::lab::{Lab, MTU, NEIGHBORS, stay_on_one_cpu};
 use super::services::configs;
@@ -557,7 +559,9 @@ fn write_down(hash_keys: &[u64], tick: u32, steps: Vec<Step>) -> String {
 fn replay(path: &str) {
     let sequence: Sequence = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
     let keys = sequence.hash_keys.try_into().unwrap();
-    let Some(mut lab) = Lab::with(&config(&[]), || Balancer::load_with_keys(sizes(), keys)) else { return };
+    let Some(mut lab) = Lab::with(&config(&[]), || Balancer::load_with_keys(sizes(), keys).map(Pooled::from)) else {
+        return;
+    };
     stay_on_one_cpu();
     lab.later(sequence.tick - lab.tick);
     if let Err(error) = play(&mut lab, &sequence.steps) {

@@ -14,6 +14,7 @@ use rig_sys::netns::{self, NetNs};
 use rig_wire::ethernet::Mac;
 
 use super::frames::NEAR_MAC;
+use crate::pool::Pooled;
 
 /// What must come may take this long.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -25,8 +26,9 @@ pub const NEIGHBORS: [u8; 5] = [10, 11, 12, 13, 50];
 pub const STRANGER: u8 = 14;
 
 pub struct Lab {
-    pub balancer: Balancer,
     pub attachment: Attachment,
+    /// After its attachment, which is to go first.
+    pub balancer: Pooled<Balancer>,
     pub interface: u32,
     /// The interface's MAC address, and that of all hosts behind it.
     pub near: Mac,
@@ -60,10 +62,10 @@ pub fn until(what: &str, mut look: impl FnMut() -> bool) {
 impl Lab {
     /// `None`, said aloud, where eBPF programs cannot be loaded.
     pub fn new(sizes: Sizes, config: &Config) -> Option<Self> {
-        Self::with(config, || Balancer::load(sizes))
+        Self::with(config, || Pooled::load(sizes))
     }
 
-    pub fn with(config: &Config, load: impl FnOnce() -> Result<Balancer, rig_datapath::Error>) -> Option<Self> {
+    pub fn with(config: &Config, load: impl FnOnce() -> Result<Pooled<Balancer>, rig_datapath::Error>) -> Option<Self> {
         if !netns::may_create_namespaces() {
             skip(Lack::Root, "network namespaces and eBPF programs need it");
             return None;

@@ -15,7 +15,7 @@ mod forwarding;
 mod fragments;
 pub(super) mod frames;
 mod handles;
-mod lab;
+pub(super) mod lab;
 mod neighbors;
 mod once;
 mod persistence;

@@ -8,6 +8,8 @@ use rig_datapath::balancer::ServiceStatus;
 use rig_datapath::balancer::replay::{self, ReplayProgram};
 use rig_datapath::test_run::Verdict;
 
+use crate::pool::Pooled;
+
 use super::cases::{self, Case, ExpectedResult};
 use super::lab::Lab;
 
@@ -41,7 +43,7 @@ const REPEAT: u16 = 100;
 /// Each repetition begins with the packet as it was, so the last one ends as the first does.
 #[test]
 fn a_case_that_is_repeated_stays_the_same() {
-    let Some(lab) = Lab::with(&cases::config(), || replay::load(cases::sizes())) else { return };
+    let Some(lab) = Lab::with(&cases::config(), || replay::load(cases::sizes()).map(Pooled::from)) else { return };
     let begun = |services: &[ServiceStatus]| -> u64 { services.iter().map(|s| s.traffic.connections).sum() };
     for mut case in cases::all(&lab) {
         // Only the port is counted up, so this is the one whose checksum is right in the end.
@@ -71,7 +73,7 @@ fn a_case_that_is_repeated_stays_the_same() {
 /// The kernel gives up repetitions as soon as a signal is there. A process whose threads start others gets SIGCHLD on any of its threads.
 #[test]
 fn no_signal_cuts_repetitions_short() {
-    let Some(lab) = Lab::with(&cases::config(), || replay::load(cases::sizes())) else { return };
+    let Some(lab) = Lab::with(&cases::config(), || replay::load(cases::sizes()).map(Pooled::from)) else { return };
     let case = cases::all(&lab).into_iter().find(|case| matches!(case.expected, ExpectedResult::Dropped(_))).unwrap();
     let done = AtomicBool::new(false);
     let starts_others = || {

@@ -14,6 +14,8 @@ use rig_sys::netns::{self, NetNs};
 use rig_sys::xdp;
 use rustix::io::Errno;
 
+use crate::pool::Pooled;
+
 /// What must come may take this long, on a machine that is busy with other things.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// The network number of the client; servers have those from [`SERVERS`] on.
@@ -254,14 +256,15 @@ fn damage(ns: &NetNs) -> Vec<(String, u64)> {
 
 /// A balancer on the wires, held by this process.
 pub struct Lab {
-    pub balancer: Balancer,
     pub attachments: Vec<Attachment>,
+    /// After its attachments, which are to go first.
+    pub balancer: Pooled<Balancer>,
     pub wires: Wires,
 }
 
 /// `None`, said aloud, where eBPF programs cannot be loaded.
-pub fn load(sizes: Sizes) -> Option<Balancer> {
-    match Balancer::load(sizes) {
+pub fn load(sizes: Sizes) -> Option<Pooled<Balancer>> {
+    match Pooled::load(sizes) {
         Ok(balancer) => Some(balancer),
         Err(error @ rig_datapath::Error::NotPermitted(_)) => {
             skip(Lack::Root, error);

@@ -12,6 +12,8 @@ use rig_datapath::balancer::{Attachment, Balancer, release};
 use rig_sys::netlink::Netlink;
 use rig_sys::process;
 
+use crate::pool::Pooled;
+
 use super::lab::{Lab, Plan, Random, Wires, attach, load, until};
 use super::next_hops::{converse, follows};
 use super::pins::Pins;
@@ -41,7 +43,7 @@ fn control_plane() {
     let tables = directory.join("tables");
     let (mut balancer, _attachments);
     if tables.exists() {
-        balancer = Balancer::resume(&tables).unwrap();
+        balancer = Pooled::from(Balancer::resume(&tables).unwrap());
         _attachments = take_over(&mut balancer, directory, &interfaces);
     } else {
         balancer = load(sizes(16_384)).unwrap();
@@ -125,7 +127,7 @@ fn a_killed_control_plane_breaks_nobody() {
 
     // The process that takes over for good finds every connection.
     wires.here.enter().unwrap();
-    let mut balancer = Balancer::resume(&directory.join("tables")).unwrap();
+    let mut balancer = Pooled::from(Balancer::resume(&directory.join("tables")).unwrap());
     let attachments = take_over(&mut balancer, &directory, &wires.interfaces);
     let mut lab = Lab { balancer, attachments, wires };
     lab.balancer.apply(&plan(&[(0, PORTS[0], 1), (1, PORTS[0], 1)])).unwrap();

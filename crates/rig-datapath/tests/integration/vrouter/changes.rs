@@ -14,6 +14,8 @@ use rig_sys::netns::NetNs;
 use rig_wire::ethernet::Mac;
 use rig_wire::protocol;
 
+use crate::pool::Pooled;
+
 use super::lab::{Lab, Node, run, small, v4_of};
 use super::outer::rule;
 
@@ -91,7 +93,7 @@ fn strays(ns: &NetNs) -> u64 {
 /// At no moment of a change does a packet find less than before or after it, or another's way.
 #[test]
 fn changes_are_seen_whole() {
-    let load = || Router::load(Sizes { flows: 1 << 19, ..small() });
+    let load = || Router::load(Sizes { flows: 1 << 19, ..small() }).map(Pooled::from);
     let Some(mut lab) = Lab::with(1, 3, Encapsulation::MplsOverUdp, load) else { return };
     let node = &mut lab.nodes[0];
     for container in &node.containers[1..] {

@@ -14,6 +14,8 @@ use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::{self, NetNs};
 use rig_wire::ethernet::Mac;
 
+use crate::pool::Pooled;
+
 /// MTU of the wire.
 pub const WIRE: u32 = 1500;
 const VRF: u32 = 1;
@@ -23,7 +25,7 @@ pub const TO_ALL: u32 = 300;
 
 pub struct Node {
     pub ns: NetNs,
-    pub router: Router,
+    pub router: Pooled<Router>,
     pub config: Config,
     pub containers: Vec<NetNs>,
     number: u8,
@@ -84,7 +86,7 @@ fn label_of(container: usize) -> u32 {
 impl Lab {
     /// Containers without rules, whose flows are remembered. `None`, said aloud, where eBPF programs cannot be loaded.
     pub fn new(nodes: usize, containers: usize, encapsulation: Encapsulation) -> Option<Self> {
-        Self::with(nodes, containers, encapsulation, || Router::load(small()))
+        Self::with(nodes, containers, encapsulation, || Pooled::load(small()))
     }
 
     /// As `new`, with routers that `load` makes.
@@ -92,7 +94,7 @@ impl Lab {
         nodes: usize,
         containers: usize,
         encapsulation: Encapsulation,
-        load: impl Fn() -> Result<Router, rig_datapath::Error>,
+        load: impl Fn() -> Result<Pooled<Router>, rig_datapath::Error>,
     ) -> Option<Self> {
         let mtu = WIRE - u32::from(encapsulation.overhead());
         if !netns::may_create_namespaces() {

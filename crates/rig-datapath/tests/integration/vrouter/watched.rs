@@ -14,6 +14,8 @@ use rig_wire::ethernet::Mac;
 use rig_wire::protocol;
 use rig_wire::tcp::flags::{ACK, FIN, SYN};
 
+use crate::pool::Pooled;
+
 use super::frames::{Frame, L4};
 use super::lab::{Lab, Node, mac_of, small, v4_of};
 use super::outer::{at, framed, rule, tcp};
@@ -39,7 +41,9 @@ fn udp(port: u16) -> Vec<u8> {
 fn what_nobody_reads_is_counted_and_flows_go_on() {
     const FLOWS: u16 = 8000;
     let sizes = Sizes { flows: 4 * u32::from(FLOWS), ..small() };
-    let Some(mut lab) = Lab::with(1, 2, Encapsulation::MplsOverUdp, || Router::load(sizes)) else { return };
+    let Some(mut lab) = Lab::with(1, 2, Encapsulation::MplsOverUdp, || Router::load(sizes).map(Pooled::from)) else {
+        return;
+    };
     let node = &mut lab.nodes[0];
     let mut log = node.router.log().unwrap();
     logging(node, Action::Allow);
