@@ -52,14 +52,17 @@ const WAITING: [&str; 8] = [
     "netrig::integration vrouter",
     "netrig::integration machine::agent_processes",
 ];
+/// Modules of which all parts are run by one process: their tests use one after the other what one of them has had the verifier look at
+/// (crates/rig-datapath/tests/integration/pool.rs).
+const TOGETHER: [&str; 2] = ["rig-datapath::integration balancer", "rig-datapath::integration vrouter"];
 /// What takes longest of all that runs beside others, the longest first: it is begun first, so that no lane has such a module left for itself at the end.
 const LONG: [&str; 10] = [
     "netrig::integration machine::docker",
     "netrig::integration machine::on_hosts",
-    "rig-datapath::integration balancer::trace",
+    "rig-datapath::integration balancer",
     "rig-datapath::integration old",
     "netrig::integration machine::lacking",
-    "rig-datapath::integration balancer::reuse",
+    "rig-datapath::integration vrouter",
     "netrig::integration machine::pairs",
     "netrig::integration machine::pods",
     "netrig::integration machine::benchmark",
@@ -172,7 +175,7 @@ pub fn run() -> Result<TestResults> {
     for executable in executables {
         pieces.extend(pieces_of(Arc::new(executable))?);
     }
-    if let Some(name) = [&SERIAL[..], &WAITING, &LONG, &ALONE]
+    if let Some(name) = [&SERIAL[..], &WAITING, &TOGETHER, &LONG, &ALONE]
         .concat()
         .iter()
         .find(|name| !pieces.iter().any(|piece| is_among(&[name], &piece.name)))
@@ -285,7 +288,7 @@ pub fn build(arguments: &[&str]) -> Result<Vec<Executable>> {
     Ok(executables)
 }
 
-/// A piece for each module of an executable of integration tests, one for all unit tests of a crate, which are short.
+/// A piece for each module of an executable of integration tests (for all parts of some), one for all unit tests of a crate, which are short.
 fn pieces_of(executable: Arc<Executable>) -> Result<Vec<TestRun>> {
     if !executable.is_integration {
         return Ok(vec![TestRun { name: executable.name.clone(), executable, tests: Vec::new() }]);
@@ -300,7 +303,8 @@ fn pieces_of(executable: Arc<Executable>) -> Result<Vec<TestRun>> {
     for test in String::from_utf8_lossy(&output.stdout).lines().filter_map(|line| line.strip_suffix(": test")) {
         let module = test.rsplit_once("::").map(|(module, _)| module);
         let name = module.map_or_else(|| executable.name.clone(), |module| format!("{} {module}", executable.name));
-        modules.entry(name).or_default().push(test.to_owned());
+        let whole = TOGETHER.iter().find(|whole| is_among(&[whole], &name));
+        modules.entry(whole.map_or(name, |whole| (*whole).to_owned())).or_default().push(test.to_owned());
     }
     let piece = |(name, tests)| TestRun { name, executable: Arc::clone(&executable), tests };
     Ok(modules.into_iter().map(piece).collect())
