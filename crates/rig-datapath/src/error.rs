@@ -123,9 +123,7 @@ pub enum ConfigError {
     Backends { service: SocketAddr, count: usize, max: usize },
     #[error("service {service}: timeout {name} must be between 1 s and 30 days")]
     Timeout { service: SocketAddr, name: &'static str },
-    #[error(
-        "service {service}: the SYN proxy is for TCP that is forwarded by full-nat or nat: it translates what backends answer"
-    )]
+    #[error("service {service}: the SYN proxy is for TCP")]
     SynProxy { service: SocketAddr },
     #[error("service {service}: backend {backend} has a lower limit without one that is at least as high")]
     LowerLimit { service: SocketAddr, backend: SocketAddr },

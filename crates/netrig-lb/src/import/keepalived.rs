@@ -422,11 +422,6 @@ fn service(
     if reading.service.persistence.timeout.is_none() {
         reading.service.persistence = ServicePersistence::default();
     }
-    let translates = matches!(reading.service.forward, Some(ForwardingMethod::FullNat | ForwardingMethod::Nat));
-    if reading.service.syn_proxy_said.is_some() && !translates {
-        imported.note(&block.place, "syn_proxy: needs full-nat or nat");
-        reading.service.syn_proxy_said = None;
-    }
     // DPVS tells backends by its option always.
     let kind = block.value("lb_kind").or_else(|| block.value("lvs_method"));
     let dpvs = kind.is_some_and(|kind| kind.eq_ignore_ascii_case("FNAT"));

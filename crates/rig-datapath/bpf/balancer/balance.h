@@ -13,6 +13,12 @@ static always_inline int is_opening(const struct packet *p, enum kind kind)
 	return kind == FLOW && (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
 }
 
+/* As TCP refuses what it has not asked for. */
+static always_inline int is_lone_reset(const struct packet *p)
+{
+	return (p->tcp_flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) == TCP_RST;
+}
+
 /*
  * A client that uses a port again after its connection is over is scheduled, counted and limited as any other one. One whose connection
  * still closes, or that repeats its SYN, goes on with the same backend, unless that one gets no new connections or is told otherwise now
@@ -170,19 +176,22 @@ static always_inline int decide(struct xdp_md *ctx, struct packet *packet, enum 
 	if (last == STAGE_PARSE)
 		return XDP_PASS;
 	hash = hash_tuple(&packet->tuple);
+	tick = now_tick(control);
 	packet->opens = is_opening(packet, kind);
 	if (packet->opens && last == STAGE_FORWARD) {
 		number = service_for(&packet->tuple);
-		packet->proxied = number && is_proxying(number);
+		packet->proxied = number && is_proxying(number) && !is_admitted(packet, number, tick);
 		if (number && !packet->proxied)
 			prefetch_reply_bucket(&packet->tuple, number, hash);
 	}
+	/* Also where the client's connection before it has the same ports. */
+	if (kind == FLOW && last == STAGE_FORWARD && is_lone_reset(packet) && admits(packet, ctx, service_for(&packet->tuple), tick))
+		return drop(DROP_ADMITTED);
 	entry = find(&packet->tuple, hash);
 	if (last == STAGE_LOOKUP)
 		return entry ? XDP_TX : XDP_PASS;
 	TRACE(hash, hash);
 	packet->kind = kind;
-	tick = now_tick(control);
 	if (TRACING && entry)
 		entry = copy_of(entry);
 	if (entry && reopens(packet, kind, entry, &before, tick)) {

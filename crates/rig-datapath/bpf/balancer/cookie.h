@@ -50,7 +50,8 @@ static always_inline __u32 mss_number(__u16 mss)
 	       (mss >= 8940);
 }
 
-static always_inline __u32 hash_cookie(const struct tuple *t, int ipv6, __u32 isn, const __u64 *key)
+/* Of a flow and the client's own number, or, one word longer, of a flow alone. */
+static always_inline __u64 hash_flow(const struct tuple *t, int ipv6, __u32 isn, int alone, const __u64 *key)
 {
 	__u64 last = (__u64)isn << 32 | (__u32)t->destination_port << 16 | t->source_port;
 	struct sip s;
@@ -62,11 +63,20 @@ static always_inline __u32 hash_cookie(const struct tuple *t, int ipv6, __u32 is
 		sip_word(&s, t->destination.hi);
 		sip_word(&s, t->destination.lo);
 		sip_word(&s, last);
-		return sip_end(&s, 5) & ((1 << COOKIE_HASH_BITS) - 1);
+		if (alone)
+			sip_word(&s, 0);
+		return sip_end(&s, alone ? 6 : 5);
 	}
 	sip_word(&s, (__u64)v4_of(&t->destination) << 32 | v4_of(&t->source));
 	sip_word(&s, last);
-	return sip_end(&s, 2) & ((1 << COOKIE_HASH_BITS) - 1);
+	if (alone)
+		sip_word(&s, 0);
+	return sip_end(&s, alone ? 3 : 2);
+}
+
+static always_inline __u32 hash_cookie(const struct tuple *t, int ipv6, __u32 isn, const __u64 *key)
+{
+	return hash_flow(t, ipv6, isn, 0, key) & ((1 << COOKIE_HASH_BITS) - 1);
 }
 
 static always_inline const struct cookie_keys *keys_of_cookies(void)
@@ -88,6 +98,44 @@ static always_inline __u32 cookie_of(const struct packet *p, __u32 isn, __u32 ms
 	       epoch << 30;
 }
 
+/* This epoch, the one before, and the next, which other balancers with the same secret may be in. */
+static always_inline int is_near(__u32 epoch, const struct cookie_keys *k)
+{
+	return ((epoch - k->epoch) & (EPOCHS - 1)) != 2;
+}
+
+/*
+ * What a client is asked for that has to show no more than that its address is its own: a number of nothing that it has sent, which it
+ * refuses by a reset that has it (RFC 9293, 3.10.7.3). 30 bits of a keyed hash of addresses and ports, and the epoch as in cookies.
+ */
+static always_inline __u32 challenge_in(const struct packet *p, __u32 epoch, const struct cookie_keys *k)
+{
+	return (hash_flow(&p->tuple, p->ipv6, 0, 1, k->key[epoch % EPOCHS]) & 0x3fffffff) | epoch << 30;
+}
+
+static always_inline __u32 challenge_of(const struct packet *p)
+{
+	const struct cookie_keys *k = keys_of_cookies();
+
+	return k ? challenge_in(p, k->epoch % EPOCHS, k) : 0;
+}
+
+/* Whether a reset is the answer to a challenge. */
+OF_PACKET(int, is_answer, (struct xdp_md *ctx), (ctx))
+{
+	const struct cookie_keys *k = keys_of_cookies();
+	struct tcphdr *tcp;
+	__u32 number;
+
+	if (!p || !k)
+		return 0;
+	tcp = (void *)(long)ctx->data + (p->l4 & L4_MASK);
+	if ((void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	number = bpf_ntohl(tcp->seq);
+	return is_near(COOKIE_EPOCH(number), k) && challenge_in(p, COOKIE_EPOCH(number), k) == number;
+}
+
 /* Whether a packet of no connection acknowledges a cookie: enum cookie. */
 OF_PACKET(__u32, find_cookie, (struct xdp_md *ctx), (ctx))
 {
@@ -103,8 +151,7 @@ OF_PACKET(__u32, find_cookie, (struct xdp_md *ctx), (ctx))
 	cookie = bpf_ntohl(tcp->ack_seq) - 1;
 	sequence = bpf_ntohl(tcp->seq);
 	epoch = COOKIE_EPOCH(cookie);
-	/* This one, the one before, and the next, which other balancers with the same secret may be in. */
-	if (((epoch - k->epoch) & (EPOCHS - 1)) == 2)
+	if (!is_near(epoch, k))
 		return NO_COOKIE;
 	hash = cookie & ((1 << COOKIE_HASH_BITS) - 1);
 	if (hash_cookie(&p->tuple, p->ipv6, sequence - 1, k->key[epoch % EPOCHS]) == hash)

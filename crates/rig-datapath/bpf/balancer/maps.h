@@ -225,6 +225,14 @@ struct {
 	__type(value, struct template);
 } templates SEC(".maps");
 
+/* Clients who have shown the SYN proxy that their address is theirs, where it does no more: the tick until which that holds. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct address);
+	__type(value, __u32);
+} admitted SEC(".maps");
+
 /* First fragments of datagrams. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -16,7 +16,7 @@ static always_inline int concerns_proxy(const struct connection *c, const struct
 {
 	if (is_spliced(c) && (c->counter & OPENING || p->tcp_flags & TCP_SYN))
 		return 1;
-	return s->syn_proxy != PROXY_OFF && direction == INWARD && is_over(STATE(c->live), 0);
+	return is_opened_here(s) && direction == INWARD && is_over(STATE(c->live), 0);
 }
 
 /* Whether a packet ends its connection as the first one of another. A function of its own as `ask_kernel`. */
@@ -49,6 +49,28 @@ static __noinline int send_back(struct xdp_md *ctx, struct packet *p)
 	const struct control *control = settings();
 
 	return counted(DROP_PROXY_WAITS) | (control ? leave_by(ctx, p, p->came_by, control) : XDP_DROP);
+}
+
+/* Whether a client of this service has shown that its address is its own. A function of its own as `ask_kernel`. */
+static __noinline int is_admitted(const struct packet *p, __u32 number, __u32 tick)
+{
+	const struct service *s = service_at(number);
+	const __u32 *until = s && is_admitting(s) ? bpf_map_lookup_elem(&admitted, &p->tuple.source) : 0;
+
+	return until && (__s32)(*until - tick) > 0;
+}
+
+/* Whether a reset is the answer to a challenge, and notes whose. A function of its own as `ask_kernel`. */
+static __noinline int admits(struct packet *p, struct xdp_md *ctx, __u32 number, __u32 tick)
+{
+	const struct service *s = service_at(number);
+	__u32 until = tick + ADMITTED_TICKS;
+
+	if (!s || !is_admitting(s) || !is_answer(p, ctx))
+		return 0;
+	if (!TRACING)
+		bpf_map_update_elem(&admitted, &p->tuple.source, &until, BPF_ANY);
+	return 1;
 }
 
 /* What a packet of no connection comes with, enum cookie. A function of its own as `ask_kernel`. */

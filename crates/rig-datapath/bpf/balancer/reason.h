@@ -38,7 +38,8 @@ enum drop {
 	DROP_BEFORE_FIRST = 29,
 	DROP_NO_TEMPLATE = 30,
 	DROP_NO_EQUAL = 31,
-	DROPS = 32,
+	DROP_ADMITTED = 32,
+	DROPS = 33,
 };
 
 /* Why packets are left to the kernel. */

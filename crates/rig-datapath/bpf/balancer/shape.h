@@ -376,7 +376,7 @@ struct load {
 };
 _Static_assert(sizeof(struct load) == 16, "");
 
-/* New connections of a service that were refused on one CPU, by enum drop. */
+/* New connections of a service that were refused on one CPU, by enum drop: reasons from 32 on are of other packets. */
 struct refusals {
 	__u64 of[32];
 };

@@ -15,6 +15,15 @@
  * keep-alive of one byte in the place of the SYN (RFC 9293, 3.8.4; RFC 1122, 4.2.3.6), which is acknowledged: so the backend's side
  * comes up also where the client waits for it to speak. One packet is made of one packet, and no timer is needed: a lost SYN goes
  * again with the client's next question whether the window is open, and a lost SYN-ACK the backend sends again.
+ *
+ * Where backends answer their clients by themselves, numbers cannot be translated. There a client only shows that its address is its own:
+ *
+ *	SYN             ------>
+ *	                <------  SYN-ACK of a number that it has not sent
+ *	RST             ------>  is noted
+ *	SYN again       ------>  goes on                  ------>
+ *
+ * Linux sends its SYN again at once (tcp_rcv_synsent_state_process, since 5.6), others after a second.
  */
 #ifndef BALANCER_SYN_PROXY_H
 #define BALANCER_SYN_PROXY_H
@@ -22,6 +31,7 @@
 #include "cookie.h"
 #include "gap.h"
 #include "splice.h"
+#include "state.h"
 #include "route.h"
 
 /* Of Ethernet (RFC 9293, 3.7.1), whatever there is behind: larger ones than fit are told of by ICMP. */
@@ -31,12 +41,27 @@
 /* The timestamp is the time in units of 2^20 ns. */
 #define TIME_SHIFT (TICK_SHIFT - 20)
 
+/* How long a client is admitted: 10 min. */
+#define ADMITTED_TICKS (600000000000ULL >> TICK_SHIFT)
+
+/* Whether the proxy opens connections of this service. */
+static always_inline int is_opened_here(const struct service *s)
+{
+	return s->syn_proxy != PROXY_OFF && !is_direct_return(s);
+}
+
 /* Whether connections of this service may begin with cookies. */
 static always_inline int takes_cookies(const struct service *s)
 {
 	__u32 key = 0;
 
-	return s->syn_proxy != PROXY_OFF && bpf_map_lookup_elem(&splices, &key);
+	return is_opened_here(s) && bpf_map_lookup_elem(&splices, &key);
+}
+
+/* Whether it only admits clients. */
+static always_inline int is_admitting(const struct service *s)
+{
+	return s->syn_proxy != PROXY_OFF && is_direct_return(s);
 }
 
 /* Whether its SYNs are answered here now. A function of its own as `ask_kernel`. */
@@ -45,7 +70,7 @@ static __noinline int is_proxying(__u32 service)
 	const struct service *s = service_at(service);
 	__u64 *waiting;
 
-	if (!s || s->syn_proxy == PROXY_OFF || !takes_cookies(s))
+	if (!s || !(is_admitting(s) || takes_cookies(s)))
 		return 0;
 	if (s->syn_proxy == PROXY_ALWAYS)
 		return 1;
@@ -210,8 +235,12 @@ OF_PACKET(int, answer_syn, (struct xdp_md *ctx, __u32 number, __u32 tick), (ctx,
 	mss = OPTIONS_MSS(options) ?: p->ipv6 ? DEFAULT_MSS_V6 : DEFAULT_MSS_V4;
 	o.scale = OPTIONS_SCALE(options);
 	o.may_sack = OPTIONS_MAY_SACK(options);
-	s.acknowledged = bpf_htonl(isn + 1);
-	s.sequence = bpf_htonl(cookie_of(p, isn, mss, o.may_sack, o.scale));
+	if (is_direct_return(service)) {
+		s.acknowledged = bpf_htonl(challenge_of(p));
+	} else {
+		s.acknowledged = bpf_htonl(isn + 1);
+		s.sequence = bpf_htonl(cookie_of(p, isn, mss, o.may_sack, o.scale));
+	}
 	time = OPTIONS_TIME(options);
 	if (time) {
 		o.has_time = 1;

@@ -259,7 +259,8 @@ impl Limits {
 }
 
 /// Whether first packets of TCP are answered by the balancer, so that a backend gets one, and a connection is made, when the client has
-/// answered that; see bpf/balancer/syn_proxy.h. With FullNAT and NAT.
+/// answered that; see bpf/balancer/syn_proxy.h. With FullNAT and NAT the balancer opens the connection itself; otherwise the client has
+/// shown that its address is its own, and asks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum SynProxy {
     #[default]
@@ -431,6 +432,11 @@ impl ForwardingMethod {
 
     fn keeps_port(&self) -> bool {
         matches!(self, Self::Route | Self::Tunnel { .. })
+    }
+
+    /// Whether backends' answers come back through the balancer, which has their headers say other addresses.
+    pub(crate) fn translates(&self) -> bool {
+        !self.keeps_port()
     }
 }
 
@@ -677,8 +683,7 @@ impl Service {
                 return Err(ConfigError::Weight { service, backend, weight, max: MAX_WEIGHT });
             }
         }
-        let translates = matches!(self.forward, ForwardingMethod::FullNat { .. } | ForwardingMethod::Nat);
-        if self.syn_proxy != SynProxy::Off && (self.protocol != Protocol::Tcp || !translates) {
+        if self.syn_proxy != SynProxy::Off && self.protocol != Protocol::Tcp {
             return Err(ConfigError::SynProxy { service });
         }
         let kept = || self.persistence.and_then(|persistence| persistence.flaw(service.is_ipv6()));

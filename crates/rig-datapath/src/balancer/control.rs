@@ -532,6 +532,9 @@ impl Balancer {
         for datagram in self.handle.tables.fragments.keys::<FragmentKey>() {
             self.handle.tables.fragments.remove(&datagram)?;
         }
+        for client in self.handle.tables.admitted.keys::<Address>() {
+            self.handle.tables.admitted.remove(&client)?;
+        }
         self.handle.tables.past.set_all_cpus(0, &TrafficCount::default())?;
         self.handle.publish(&self.known);
         for reason in Drop::ALL {

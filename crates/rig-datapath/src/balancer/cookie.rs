@@ -31,19 +31,29 @@ pub(super) fn keys(secret: [u64; 2], epoch: u64) -> [[u64; 2]; EPOCHS] {
 
 /// The part of a cookie that only who has the key can tell.
 pub(super) fn hash(key: [u64; 2], client: SocketAddr, service: SocketAddr, isn: u32) -> u32 {
+    hash_flow(key, client, service, isn, &[]) as u32 & 0x003f_ffff
+}
+
+/// What a client is asked to refuse, in an epoch that has this key.
+pub(super) fn challenge(key: [u64; 2], epoch: u64, client: SocketAddr, service: SocketAddr) -> u32 {
+    hash_flow(key, client, service, 0, &[0]) as u32 & 0x3fff_ffff | (epoch as u32) << 30
+}
+
+fn hash_flow(key: [u64; 2], client: SocketAddr, service: SocketAddr, isn: u32, more: &[u64]) -> u64 {
     let ports = u64::from(port_of(service.port())) << 16 | u64::from(port_of(client.port()));
     let last = u64::from(isn) << 32 | ports;
-    let hash = match (client.ip(), service.ip()) {
+    let mut words = match (client.ip(), service.ip()) {
         (IpAddr::V4(client), IpAddr::V4(service)) => {
             let word = |address: std::net::Ipv4Addr| u64::from(u32::from_ne_bytes(address.octets()));
-            hash_words(key, &[word(service) << 32 | word(client), last])
+            vec![word(service) << 32 | word(client), last]
         }
         (client, service) => {
             let [a, b] = [client, service].map(|address| Address::from(address).words());
-            hash_words(key, &[a[0], a[1], b[0], b[1], last])
+            vec![a[0], a[1], b[0], b[1], last]
         }
     };
-    hash as u32 & 0x003f_ffff
+    words.extend(more);
+    hash_words(key, &words)
 }
 
 #[cfg(test)]

@@ -87,6 +87,7 @@ pub(crate) struct Tables {
     /// Connections by service that no counter of sources was free for.
     pub(crate) unlimited: Map,
     pub(crate) templates: Map,
+    pub(crate) admitted: Map,
     /// What the first fragments of datagrams have said.
     pub(crate) fragments: Map,
     pub(crate) members: Map,
@@ -148,6 +149,7 @@ impl Tables {
             sources: map("sources", size_of::<shape::SourceSet>())?,
             unlimited: map("unlimited", long)?,
             templates: map("templates", size_of::<shape::Template>())?,
+            admitted: map("admitted", number)?,
             fragments: map("fragments", size_of::<shape::FirstFragment>())?,
             members: map("members", number)?,
             capture_filter: map("capture_filter", size_of::<shape::CaptureFilter>())?,
@@ -210,6 +212,7 @@ impl Tables {
             &self.sources,
             &self.unlimited,
             &self.templates,
+            &self.admitted,
             &self.fragments,
             &self.members,
             &self.capture_filter,
@@ -481,6 +484,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "unlimited" => ("unlimited", sizes.services + 1),
         "sources" => ("sources", tuning.source_sets),
         "templates" => ("templates", sizes.templates),
+        "admitted" => ("admitted", sizes.sources),
         "fragments" => ("fragments", sizes.fragments),
         "members" => ("members", 2 * sizes.backends),
         stages::REPLIES => (stages::REPLIES, sizes.connections),

@@ -129,7 +129,7 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 12;
+pub(crate) const SHAPE_VERSION: u32 = 13;
 
 /// In the number of a group of services that share templates.
 pub(crate) const GROUP_BIT: u32 = 0x8000_0000;

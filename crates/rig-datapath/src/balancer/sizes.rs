@@ -27,7 +27,8 @@ pub struct Sizes {
     /// Prefixes of all lists of who may begin connections together, 1 to 2^20. Those that there are take some 100 bytes each, beside 8
     /// on each CPU for each that there may be.
     pub prefixes: u32,
-    /// Sources of all services with limits for them, 2 to 2^24, rounded up to an even number: 32 bytes each, used or not.
+    /// Sources of all services with limits for them, 2 to 2^24, rounded up to an even number: 32 bytes each, used or not. So many clients of
+    /// services by route or tunnel are admitted by the SYN proxy at a time, too: 88 bytes each.
     pub sources: u32,
     /// Sources of all services with persistence together that are remembered at a time, 1 to 2^20: 96 bytes each, used or not.
     pub templates: u32,
@@ -255,6 +256,7 @@ impl Sizes {
                 + u64::from(self.access_numbers()) * 8 * cpus,
             splices: 0,
             sources: u64::from(self.source_sets()) * size_of::<SourceSet>() as u64
+                + u64::from(self.sources) * (size_of::<Address>() + size_of::<u32>() + HASHED) as u64
                 + u64::from(self.templates) * (size_of::<TemplateKey>() + size_of::<Template>() + HASHED) as u64
                 + bytes(self.services, size_of::<Limits>() + 8)
                 + bytes(self.services, 8) * cpus,

@@ -245,7 +245,7 @@ impl BalancerHandle {
 
     fn refused(&self, service: u32) -> Result<Vec<(Drop, u64)>, Error> {
         let cpus: Vec<shape::Refusals> = self.tables.refusals.per_cpu(service)?;
-        let sum = |reason: Drop| cpus.iter().map(|cpu| cpu.of[reason.number() as usize]).sum();
+        let sum = |reason: Drop| cpus.iter().filter_map(|cpu| cpu.of.get(reason.number() as usize)).sum();
         Ok(Drop::ALL.iter().map(|reason| (*reason, sum(*reason))).filter(|(_, count)| *count > 0).collect())
     }
 

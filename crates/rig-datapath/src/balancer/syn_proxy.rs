@@ -13,7 +13,7 @@ use super::config::{ClientAddress, Config, Service, SynProxy};
 use super::control::Balancer;
 use super::cookie;
 use super::handle::BalancerHandle;
-use super::shape::{self, CookieKeys, Splice, syn_proxy};
+use super::shape::{self, CookieKeys, Splice, forward, syn_proxy};
 
 /// What cookies are made with: 16 bytes that nobody else may know. Balancers of one cluster with the same one take each other's.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -107,7 +107,8 @@ impl BalancerHandle {
         for service in known.services.values() {
             let is: shape::Service = self.tables.services.at(service.number)?;
             let waiting: u64 = self.tables.unanswered.at(service.number)?;
-            near = near || (is.syn_proxy == syn_proxy::AUTO && waiting * 2 >= u64::from(is.proxy_from));
+            let opens = [forward::FULL_NAT, forward::NAT].contains(&is.forward);
+            near = near || (opens && is.syn_proxy == syn_proxy::AUTO && waiting * 2 >= u64::from(is.proxy_from));
         }
         if !near || self.has_splices()? {
             return Ok(false);
@@ -117,9 +118,11 @@ impl BalancerHandle {
 }
 
 impl Balancer {
-    /// Before services come into force that have it always, or whose connections have the PROXY protocol's header.
+    /// Before services come into force that have it always, and translate what backends answer, or whose connections have the PROXY
+    /// protocol's header.
     pub(super) fn prepare_syn_proxy(&self, config: &Config) -> Result<(), Error> {
-        let needs = |of: &Service| of.syn_proxy == SynProxy::Always || of.client_address == ClientAddress::ProxyV2;
+        let opens = |of: &Service| of.syn_proxy == SynProxy::Always && of.forward.translates();
+        let needs = |of: &Service| opens(of) || of.client_address == ClientAddress::ProxyV2;
         if config.services.iter().any(needs) { self.handle.make_splices() } else { Ok(()) }
     }
 }

@@ -197,6 +197,8 @@ pub struct Model {
     /// Of cookies.
     secret: [u64; 2],
     epoch: u64,
+    /// Clients who have shown the SYN proxy that their address is their own, and until when that holds.
+    admitted: HashMap<IpAddr, u32>,
     /// Resets of backends in place of an answer to a SYN.
     refused: u64,
     /// The SYN proxy has made another packet of the one at hand.
@@ -238,6 +240,7 @@ impl Model {
             own: own.to_vec(),
             secret: [0; 2],
             epoch: 1,
+            admitted: HashMap::new(),
             refused: 0,
             changed: false,
             left_out: false,
@@ -394,6 +397,7 @@ impl Model {
         if packet.part == FragmentPosition::Later {
             return self.forward_part(&mut packet, frame, tick);
         }
+        self.admit(&packet, frame, tick)?;
         let mut found = self.find(packet.tuple);
         let mut before = None;
         if let (Some((at, Direction::Inward)), Kind::Flow { tcp_flags }) = (found, packet.kind) {
@@ -407,7 +411,7 @@ impl Model {
                 || direct_return && connection.state == State::FinWait;
             let reopens = tcp_flags & (SYN | ACK | RST | FIN) == SYN
                 && (is_over || again && (gone || self.tells_otherwise(connection)));
-            if reopens && self.is_proxying_here(&packet) {
+            if reopens && self.is_proxying_here(&packet, tick) {
                 if !is_over {
                     self.end(at, tick);
                 }
@@ -502,7 +506,8 @@ impl Model {
             flags if flags & (RST | SYN) != 0 => false,
             _ => self.services[service.0].service.sloppy_tcp,
         };
-        let proxied = tcp_flags & (SYN | ACK | RST) == SYN && packet.tuple.protocol == TCP && self.is_proxying(service);
+        let is_syn = tcp_flags & (SYN | ACK | RST) == SYN && packet.tuple.protocol == TCP;
+        let proxied = is_syn && self.is_proxying_here(packet, tick);
         let cookie = if self.takes_cookies(service) { self.cookie(packet, frame) } else { None };
         if packet.tuple.protocol == TCP && !begins && cookie.is_none() {
             return Err(match tcp_flags & (RST | SYN) == 0 {
@@ -644,8 +649,11 @@ impl Model {
         listens(destination).or_else(|| listens(SocketAddr::new(destination.ip(), 0))).map(ServiceId)
     }
 
-    fn is_proxying_here(&self, packet: &Packet) -> bool {
-        self.service_of(packet).is_some_and(|service| self.is_proxying(service))
+    fn is_proxying_here(&self, packet: &Packet, tick: u32) -> bool {
+        let answers = |service: ServiceId| {
+            self.is_proxying(service) && !self.is_admitted(service, packet.tuple.source.ip(), tick)
+        };
+        self.service_of(packet).is_some_and(answers)
     }
 
     fn forward(

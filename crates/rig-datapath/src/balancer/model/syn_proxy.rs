@@ -5,17 +5,19 @@ use std::net::IpAddr;
 use rig_wire::checksum::{PartialChecksum, update};
 use rig_wire::protocol::TCP;
 
-use super::super::config::{ForwardingMethod, SynProxy};
+use super::super::config::SynProxy;
 use super::super::cookie;
 use super::super::reason::Drop;
-use super::super::shape::State;
-use super::packet::{Kind, Packet};
+use super::super::shape::{State, TICK_SHIFT};
+use super::packet::{Kind, Packet, Tuple};
 use super::{ACK, Connection, Direction, FIN, Model, RST, Refusal, SYN, ServiceId};
 
 pub(super) const MSS: [u16; 8] = [216, 536, 1220, 1360, 1400, 1440, 1460, 8940];
 const NO_SCALE: u8 = 15;
 const OWN_SCALE: u8 = 7;
 const OPTIONS: usize = 16;
+/// Ticks for which a client is admitted: 10 min.
+const ADMITTED: u32 = (600_000_000_000_u64 >> TICK_SHIFT) as u32;
 
 /// What a connection has beside the others where the proxy has opened it.
 #[derive(Debug, Clone, Copy)]
@@ -242,11 +244,6 @@ impl Splice {
 }
 
 impl Model {
-    fn is_translated(&self, service: ServiceId) -> bool {
-        let forward = &self.services[service.0].service.forward;
-        matches!(forward, ForwardingMethod::FullNat { .. } | ForwardingMethod::Nat)
-    }
-
     /// Whether SYNs of a service are answered here now.
     pub(super) fn is_proxying(&self, service: ServiceId) -> bool {
         // Who was not asked and got an answer resets it; a backend's reset is an answer.
@@ -261,7 +258,38 @@ impl Model {
     }
 
     pub(super) fn takes_cookies(&self, service: ServiceId) -> bool {
-        self.is_translated(service) && self.services[service.0].service.syn_proxy != SynProxy::Off
+        let service = &self.services[service.0].service;
+        service.forward.translates() && service.syn_proxy != SynProxy::Off
+    }
+
+    /// Whether clients of a service have no more to show than that their address is their own.
+    fn admits_clients(&self, service: ServiceId) -> bool {
+        let service = &self.services[service.0].service;
+        !service.forward.translates() && service.syn_proxy != SynProxy::Off
+    }
+
+    /// Whether a client has shown that.
+    pub(super) fn is_admitted(&self, service: ServiceId, client: IpAddr, tick: u32) -> bool {
+        self.admits_clients(service) && self.admitted.get(&client).is_some_and(|until| *until > tick)
+    }
+
+    /// Takes a reset by which a client shows that its address is its own.
+    pub(super) fn admit(&mut self, packet: &Packet, frame: &[u8], tick: u32) -> Result<(), Refusal> {
+        let is_lone_reset =
+            matches!(packet.kind, Kind::Flow { tcp_flags } if tcp_flags & (SYN | ACK | RST | FIN) == RST);
+        let service = self.service_of(packet).filter(|service| self.admits_clients(*service));
+        if !is_lone_reset || packet.tuple.protocol != TCP || service.is_none() {
+            return Ok(());
+        }
+        let number = long(packet.l4(frame), 4);
+        let Tuple { source, destination, .. } = packet.tuple;
+        let is_asked =
+            |epoch: &u64| cookie::challenge(cookie::key(self.secret, *epoch), *epoch, source, destination) == number;
+        if ![self.epoch - 1, self.epoch, self.epoch + 1].iter().any(is_asked) {
+            return Ok(());
+        }
+        self.admitted.insert(source.ip(), tick + ADMITTED);
+        Err(Drop::Admitted.into())
     }
 
     /// The answer to a SYN.
@@ -285,7 +313,13 @@ impl Model {
             times: options.times.map(|(own, _)| (tick << 7 | 1, own)),
             ..options
         };
-        let segment = Segment { sequence: cookie, acknowledged: isn.wrapping_add(1), flags: SYN | ACK, window: 0 };
+        let (sequence, acknowledged) = match self.service_of(packet) {
+            Some(service) if self.admits_clients(service) => {
+                (0, cookie::challenge(key, self.epoch, packet.tuple.source, packet.tuple.destination))
+            }
+            _ => (cookie, isn.wrapping_add(1)),
+        };
+        let segment = Segment { sequence, acknowledged, flags: SYN | ACK, window: 0 };
         let (mut packet, mut frame) = (*packet, frame.to_vec());
         packet.rewrite(&mut frame, &segment, &offer.bytes(), &[]);
         packet.turn_round(&mut frame);

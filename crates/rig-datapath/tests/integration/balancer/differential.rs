@@ -62,6 +62,11 @@ enum Step {
         options: u8,
         flags: u8,
     },
+    /// From a client that the SYN proxy has answered, one of the last: a reset with the number that was acknowledged, or something near.
+    Refuse {
+        nth: u8,
+        wrong: u8,
+    },
     /// From a backend that the SYN proxy has sent a SYN.
     Accept {
         connection: u16,
@@ -146,18 +151,19 @@ fn payload() -> impl Strategy<Value = u16> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        22 => (0_u8..4, 0_u8..12, 0_u8..30, flags(), payload(), spoil()).prop_map(
+        22 => (0_u8..4, 0_u8..12, 0_u8..32, flags(), payload(), spoil()).prop_map(
             |(client, port, service, flags, payload, spoil)| Step::In { client, port, service, flags, payload, spoil }
         ),
         10 => (any::<u16>(), flags(), payload(), spoil())
             .prop_map(|(connection, flags, payload, spoil)| Step::Out { connection, flags, payload, spoil }),
         4 => (any::<u16>(), any::<bool>(), prop_oneof![4 => Just(3_u8), 2 => Just(1), 2 => Just(2), 2 => Just(4), 1 => 8_u8..13], 20_u8..80)
             .prop_map(|(connection, outward, kind, quoted)| Step::Error { connection, outward, kind, quoted }),
-        12 => (0_u8..4, 0_u8..12, 0_u8..11, any::<u8>())
+        14 => (0_u8..4, 0_u8..12, 0_u8..13, any::<u8>())
             .prop_map(|(client, port, service, options)| Step::Open { client, port, service, options }),
         12 => (any::<u8>(), any::<bool>(), 0_u8..16, any::<u8>(), flags()).prop_map(
             |(nth, probe, wrong, options, flags)| Step::Acknowledge { nth, probe, wrong, options, flags }
         ),
+        4 => (any::<u8>(), 0_u8..8).prop_map(|(nth, wrong)| Step::Refuse { nth, wrong }),
         8 => (any::<u16>(), prop::bool::weighted(0.2), 0_u8..16, any::<u8>())
             .prop_map(|(connection, refuse, wrong, options)| Step::Accept { connection, refuse, wrong, options }),
         5 => (0_u8..6, 0_u8..4, payload(), any::<bool>(), spoil())
@@ -329,6 +335,8 @@ impl ProgramAndModel<'_> {
                     "[fd00::216]:80",
                     "[fd00::217]:80",
                     "[fd00::208]:81",
+                    "10.0.0.218:83",
+                    "[fd00::218]:83",
                 ];
                 let service = all[usize::from(service)];
                 let address: SocketAddr = service.parse().unwrap();
@@ -349,6 +357,19 @@ impl ProgramAndModel<'_> {
                 let segment =
                     Segment { source, destination, sequence, acknowledged, flags, window: 300, payload, ..answer };
                 self.packet(&Segment { options: some_options(options), ..segment }.bytes())
+            }
+            Step::Refuse { nth, wrong } => {
+                let last = self.answers.len().saturating_sub(8);
+                let Some(answer) = self.answers[last..].iter().rev().cycle().nth(nth.into()).cloned() else {
+                    return Ok(());
+                };
+                let sequence = answer.acknowledged.wrapping_add(u32::from(wrong == 1));
+                let flags = if wrong == 2 { RST | ACK } else { RST };
+                let mut segment = Segment { sequence, ..segment_between(answer.destination, answer.source, flags) };
+                if wrong == 3 {
+                    segment.source.set_port(segment.source.port() ^ 1);
+                }
+                self.packet(&segment.bytes())
             }
             Step::Accept { connection, refuse, wrong, options } => {
                 let waiting: Vec<_> =

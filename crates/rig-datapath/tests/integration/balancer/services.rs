@@ -209,6 +209,12 @@ fn everything() -> Vec<Service> {
                 &["10.0.0.11:0", "10.0.0.13:0"].map(|at| backend(at, 1)),
             ),
         )),
+        // Whose clients are admitted.
+        always(service("10.0.0.218:83", ForwardingMethod::Route, &same)),
+        Service {
+            syn_proxy: SynProxy::Auto { from: NonZeroU32::new(2).unwrap() },
+            ..keep(service("[fd00::218]:83", tunnel(&["fd00::102"]), &[backend("[fd00::12]:83", 1)]))
+        },
     ]
 }
 

@@ -205,6 +205,72 @@ fn a_connection_is_opened_from_both_sides() {
 }
 
 /// A client that the proxy has answered, and its third packet.
+/// Backends that answer by themselves are not spoken for: a client shows that its address is its own, and asks again.
+#[test]
+fn a_client_is_admitted_by_a_reset_where_backends_answer_by_themselves() {
+    let tunnel = ForwardingMethod::Tunnel { local: vec!["10.0.0.100".parse().unwrap()] };
+    for forward in [ForwardingMethod::Route, tunnel] {
+        let service = service(SERVICE, forward, &[backend("10.0.0.10:80", 1)]);
+        let Some(mut lab) = Lab::new(small(), &config(&[always(service)])) else { return };
+        lab.balancer.set_cookie_secret(CookieSecret::from(*b"sixteen bytes ..")).unwrap();
+        lab.balancer.set_cookie_epoch(1001).unwrap();
+        let answer = Segment::of(&lab.sent(&syn().bytes()));
+        let t0 = (lab.tick << 7 | 1).to_be_bytes();
+        let options = [&[2, 4, 5, 0xb4, 4, 2, 8, 10][..], &t0, &[0, 0, 1, 0, 1, 3, 3, 7]].concat();
+        let asked = answer.acknowledged;
+        assert_eq!(answer, Segment { acknowledged: asked, options, ..segment(SERVICE, CLIENT, SYN | ACK) });
+        // Of nothing that the client has sent, whatever it sends.
+        assert!(asked != 0x0102_0304 && asked != 0x0102_0305);
+        let other = Segment { sequence: 7, ..syn() };
+        assert_eq!(Segment::of(&lab.sent(&other.bytes())).acknowledged, asked);
+        assert_eq!(lab.connections(), [""; 0]);
+
+        let reset = Segment { sequence: asked, ..segment(CLIENT, SERVICE, RST) };
+        for wrong in [
+            Segment { sequence: asked ^ 1, ..reset.clone() },
+            Segment { sequence: asked ^ 1 << 31, ..reset.clone() },
+            Segment { flags: RST | ACK, ..reset.clone() },
+            Segment { source: "10.0.0.50:5001".parse().unwrap(), ..reset.clone() },
+            Segment { source: "10.0.0.60:5000".parse().unwrap(), ..reset.clone() },
+        ] {
+            assert_eq!(lab.dropped(&wrong.bytes()), Drop::NoConnection, "{wrong:?}");
+            assert_eq!(Segment::of(&lab.sent(&syn().bytes())).acknowledged, asked);
+        }
+        assert_eq!(lab.dropped(&reset.bytes()), Drop::Admitted);
+        lab.sent(&syn().bytes());
+        // By other ports, too: it is the address that is known.
+        let of = |client: &str| Segment { source: client.parse().unwrap(), ..syn() };
+        lab.sent(&of("10.0.0.50:5001").bytes());
+        assert_eq!(lab.connections().len(), 2);
+        assert_eq!(Segment::of(&lab.sent(&of("10.0.0.60:5000").bytes())).flags, SYN | ACK);
+        // After 10 min it is asked again, also where a connection of the same ports is over, whose backend hears nothing of it.
+        lab.sent(&segment(CLIENT, SERVICE, RST).bytes());
+        lab.later(4471);
+        let answer = Segment::of(&lab.sent(&syn().bytes()));
+        assert_eq!((answer.flags, answer.acknowledged), (SYN | ACK, asked));
+        assert_eq!(lab.dropped(&reset.bytes()), Drop::Admitted);
+        lab.sent(&syn().bytes());
+        assert_eq!(lab.connections().len(), 2);
+    }
+}
+
+/// A challenge holds for as long as a cookie.
+#[test]
+fn a_challenge_holds_an_epoch_away() {
+    let service = service("[fd00::200]:80", ForwardingMethod::Route, &[backend("[fd00::10]:80", 1)]);
+    let Some(lab) = Lab::new(small(), &config(&[always(service)])) else { return };
+    lab.balancer.set_cookie_secret(CookieSecret::from(*b"sixteen bytes ..")).unwrap();
+    for (epoch, holds) in [(1000, true), (1001, true), (1002, true), (1003, false)] {
+        lab.balancer.set_cookie_epoch(1001).unwrap();
+        let client = format!("[fd00::{epoch}]:5000");
+        let asked = Segment::of(&lab.sent(&segment(&client, "[fd00::200]:80", SYN).bytes())).acknowledged;
+        lab.balancer.set_cookie_epoch(epoch).unwrap();
+        let reset = Segment { sequence: asked, ..segment(&client, "[fd00::200]:80", RST) };
+        let expected = if holds { Drop::Admitted } else { Drop::NoConnection };
+        assert_eq!(lab.dropped(&reset.bytes()), expected, "{epoch}");
+    }
+}
+
 fn third(lab: &Lab) -> Segment {
     let answer = Segment::of(&lab.sent(&Segment { options: Vec::new(), ..syn() }.bytes()));
     // What the client does not offer is not offered to it.

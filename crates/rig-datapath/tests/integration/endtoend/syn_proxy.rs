@@ -15,6 +15,7 @@ use super::frames::{Frame, L4};
 use super::hostile::Attacker;
 use super::lab::{Lab, Plan, Random, TIMEOUT, counter, server, until};
 use super::talk::{Conversations, Echo, NewConnections};
+use super::unpack::Decapsulator;
 use super::{V4, V6, backend, config, full_nat, sizes, tcp};
 
 const PORT: u16 = 7000;
@@ -204,12 +205,17 @@ fn flood(lab: &Lab, address: &str, stop: &AtomicBool) -> u64 {
 }
 
 /// A table that the flood is many times as large as.
-fn stands_a_flood(syn_proxy: SynProxy) {
+fn stands_a_flood(syn_proxy: SynProxy, forward: ForwardingMethod) {
     const ROOM: u32 = 4096;
-    let service = Service { syn_proxy, ..proxied(V4, full_nat(V4), PORT) };
+    let blind = forward == ForwardingMethod::Route;
+    let port = if blind { SERVICE } else { PORT };
+    let service = Service { syn_proxy, ..proxied(V4, forward, port) };
     let plan = Plan { servers: 1, ..Plan::default() };
     let Some(mut lab) = on_veth(Lab::new(plan, sizes(ROOM), &config([service]))) else { return };
-    let _echo = Echo::start(&lab.wires.servers[0], PORT);
+    if blind {
+        lab.wires.give_services(&[V4]);
+    }
+    let _echo = Echo::start(&lab.wires.servers[0], port);
     let talk = Conversations::start(&lab.wires.client, &[at(V4)], 8);
     talk.goes_on(1, || lab.tend());
     let arrivals = NewConnections::start(&lab.wires.client, &[at(V4)]);
@@ -257,10 +263,52 @@ fn stands_a_flood(syn_proxy: SynProxy) {
 
 #[test]
 fn a_flood_leaves_room_for_clients() {
-    stands_a_flood(SynProxy::Always);
+    stands_a_flood(SynProxy::Always, full_nat(V4));
 }
 
 #[test]
 fn a_flood_is_seen_and_leaves_room_for_clients() {
-    stands_a_flood(SynProxy::Auto { from: NonZeroU32::new(256).unwrap() });
+    stands_a_flood(SynProxy::Auto { from: NonZeroU32::new(256).unwrap() }, full_nat(V4));
+}
+
+#[test]
+fn a_flood_leaves_room_for_clients_of_backends_that_answer_by_themselves() {
+    stands_a_flood(SynProxy::Auto { from: NonZeroU32::new(256).unwrap() }, ForwardingMethod::Route);
+}
+
+/// The kernel's client refuses what it is asked to, and sends its SYN again.
+fn admits(forward: fn(&str) -> ForwardingMethod) {
+    let services = [V4, V6].map(|address| proxied(address, forward(address), SERVICE));
+    let plan = Plan { servers: 1, ..Plan::default() };
+    let Some(mut lab) = on_veth(Lab::new(plan, sizes(16_384), &config(services))) else { return };
+    lab.wires.give_services(&[V4, V6]);
+    let tunnels = matches!(forward(V4), ForwardingMethod::Tunnel { .. });
+    let _unpacker = tunnels.then(|| Decapsulator::start(&lab.wires.servers[0]));
+    let echo = Echo::start(&lab.wires.servers[0], SERVICE);
+    let client = super::talk::again(&lab.wires.client);
+    lab.during(|| {
+        for address in [V4, V6, V4, V6] {
+            let mut stream = connect(&client, at(address));
+            stream.write_all(b"x").unwrap();
+            let mut heard = [0];
+            stream.read_exact(&mut heard).unwrap();
+            assert_eq!(&heard, b"x");
+        }
+    });
+    assert_eq!(echo.accepted.load(Ordering::Relaxed), 4);
+    // One for each address, on a slow machine of which some may be sent again.
+    assert_eq!(lab.dropped(Drop::Admitted), 2, "{:?}", lab.drops());
+    assert!(lab.dropped(Drop::SynAnswered) >= 2, "{:?}", lab.drops());
+    assert_eq!(lab.wires.damage(), []);
+    lab.is_left_clean();
+}
+
+#[test]
+fn clients_of_a_routed_service_are_admitted() {
+    admits(|_| ForwardingMethod::Route);
+}
+
+#[test]
+fn clients_of_a_tunneled_service_are_admitted() {
+    admits(super::tunnel);
 }
