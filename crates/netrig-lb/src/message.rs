@@ -204,6 +204,9 @@ pub struct ServiceOptions {
     /// Whether each datagram is scheduled by itself.
     #[serde(default)]
     pub one_packet: Option<bool>,
+    /// What packets to its backends have for a DSCP: a name, a number, or `keep`.
+    #[serde(default)]
+    pub dscp: Option<String>,
     /// A prefix, or `off`.
     #[serde(default)]
     pub tunnel_source: Option<String>,
@@ -488,6 +491,9 @@ pub struct ServiceEntry {
     /// Whether each datagram is scheduled by itself, without a connection (UDP).
     #[serde(default)]
     pub one_packet: bool,
+    /// What packets to its backends have for a DSCP: `keep`, what they come with; or one by its name, or its number where it has none.
+    #[serde(default)]
+    pub dscp: String,
     /// The prefix that sources of its tunnels' outer packets are from, in place of local addresses.
     #[serde(default)]
     pub tunnel_source: Option<String>,

@@ -18,7 +18,7 @@ use crate::message::{
     RefusedPackets, Reply, ServiceEntry, ServiceKey, ServiceLimits, ServicePersistence, Status, TableStatus, VlanTag,
 };
 use crate::settings::{
-    Service, client_address_name, expire_name, protocol, reuse_name, scheduler_name, syn_proxy_name,
+    Service, client_address_name, dscp_name, expire_name, protocol, reuse_name, scheduler_name, syn_proxy_name,
 };
 use crate::sync::Sync;
 
@@ -267,6 +267,7 @@ fn entry(service: &Service, alive: Option<&ServiceStatus>, view: &View<'_>) -> S
         unlimited: alive.map_or(0, |alive| alive.unlimited),
         persistence: service.persistence,
         one_packet: service.one_packet,
+        dscp: dscp_name(service.dscp),
         tunnel_source: service.tunnel_source.map(|prefix| prefix.to_string()),
         open: true,
         lacks: service.lacks().map(str::to_owned),
@@ -309,6 +310,7 @@ fn leaving(status: &ServiceStatus, view: &View<'_>) -> ServiceEntry {
         unlimited: status.unlimited,
         persistence: ServicePersistence::default(),
         one_packet: false,
+        dscp: String::new(),
         tunnel_source: None,
         open: false,
         lacks: None,

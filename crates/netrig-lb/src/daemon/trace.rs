@@ -266,6 +266,9 @@ fn steps(traced: &Traced) -> Vec<String> {
         let family = if outward { "IPv6" } else { "IPv4" };
         steps.push(format!("its headers are translated to {family}"));
     }
+    if let Some(dscp) = traced.dscp {
+        steps.push(format!("its DSCP is {dscp}, as the service says"));
+    }
     match traced.tells {
         ClientAddress::Off => {}
         ClientAddress::Toa => steps.push("which is told the client's address by the option of TCP \"toa\"".into()),
@@ -342,6 +345,7 @@ mod tests {
             pass: None,
             prefix: None,
             tunnel: None,
+            dscp: None,
             tells: ClientAddress::Off,
             interface: None,
             mtu: None,

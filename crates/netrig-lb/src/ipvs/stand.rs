@@ -57,6 +57,7 @@ fn entry(service: &Service) -> ServiceEntry {
         unlimited: 0,
         persistence: service.persistence,
         one_packet: service.one_packet,
+        dscp: String::new(),
         tunnel_source: None,
         open: true,
         lacks: None,

@@ -17,7 +17,8 @@ use crate::message::{
 };
 use crate::names::NameResolution;
 use crate::settings::{
-    DEFAULT_PERSISTENCE, DPVS, EXPIRES, REUSES, SCHEDULERS, SYN_PROXIES, TUNNELS, tunnel, tunnel_source,
+    DEFAULT_PERSISTENCE, DPVS, EXPIRES, OR_KEEP, REUSES, SCHEDULERS, SYN_PROXIES, TUNNELS, dscp, dscp_name, tunnel,
+    tunnel_source,
 };
 
 /// A whole command line.
@@ -121,6 +122,7 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             PersistenceGroup,
             OnePacket,
             OnePacketSaid,
+            Dscp,
             TunnelSource,
         ],
         Verb::DeleteService | Verb::Zero => &SERVICE,
@@ -203,7 +205,7 @@ impl ParsedArguments {
             Verb::EditService => {
                 let options = self.service_options()?;
                 if options == ServiceOptions::default() {
-                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW, -j WHEN, --source-limit CONNECTIONS, --source-rate N, --new-rate N, -p SECONDS, -M MASK, --one-packet on|off or --tunnel-source PREFIX"));
+                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW, -j WHEN, --source-limit CONNECTIONS, --source-rate N, --new-rate N, -p SECONDS, -M MASK, --one-packet on|off, --dscp DSCP or --tunnel-source PREFIX"));
                 }
                 let service = self.service()?;
                 of_service(service, &options)?;
@@ -348,6 +350,7 @@ impl ParsedArguments {
             limits,
             persistence: self.persistence()?,
             one_packet: self.one_packet()?,
+            dscp: self.dscp()?,
             tunnel_source: self.tunnel_source()?,
         })
     }
@@ -392,6 +395,14 @@ impl ParsedArguments {
             (true, Some(_)) => Err(UsageError::new("-o and --one-packet say the same", "give one of them")),
             (true, None) => Ok(Some(true)),
             (false, said) => Ok(said),
+        }
+    }
+
+    fn dscp(&self) -> Result<Option<String>, UsageError> {
+        let Some(said) = self.value(Key::Dscp) else { return Ok(None) };
+        match dscp(said) {
+            Ok(dscp) => Ok(Some(dscp_name(dscp))),
+            Err(error) => Err(UsageError::new(error.to_string(), OR_KEEP)),
         }
     }
 

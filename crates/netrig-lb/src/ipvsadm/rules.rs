@@ -39,6 +39,9 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
     if service.one_packet {
         lines += " -o";
     }
+    if !matches!(service.dscp.as_str(), "" | "keep") {
+        lines += &format!(" --dscp {}", service.dscp);
+    }
     if !matches!(service.reuse.as_str(), "" | "reschedule") {
         lines += &format!(" --reuse {}", service.reuse);
     }

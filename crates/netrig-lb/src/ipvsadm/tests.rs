@@ -50,6 +50,7 @@ fn services_are_added_changed_and_removed() {
         expire: Some("removed".to_owned()),
         sloppy_tcp: Some(true),
         reuse: Some("keep".to_owned()),
+        dscp: Some("ef".to_owned()),
         syn_proxy: Some("enable".to_owned()),
         limits: ServiceLimits {
             source_limit: Some(5),
@@ -63,10 +64,12 @@ fn services_are_added_changed_and_removed() {
         ..ServiceOptions::default()
     };
     let service = tcp("192.0.2.1:80");
-    let line = "-E -t 192.0.2.1:80 --limit 0 --expire removed --sloppy-tcp on --reuse keep -j enable \
+    let line = "-E -t 192.0.2.1:80 --limit 0 --expire removed --sloppy-tcp on --reuse keep --dscp 46 -j enable \
                 --source-limit 5 --source-rate 0 --source-prefix4 24 --source-prefix6=48 --new-rate 1000 --new-burst 50";
     assert_eq!(edit(line), RuleChange::EditService { service, options });
     for (line, what) in [
+        ("-E -t 192.0.2.1:80 --dscp af51", "'af51' is no DSCP"),
+        ("-E -t 192.0.2.1:80 --dscp", "--dscp"),
         ("-E -t 192.0.2.1:80 --expire later", "choose one of never, removed, quiescent"),
         ("-A -t 192.0.2.1:80 --sloppy-tcp yes", "choose one of on, off"),
         ("-A -t 192.0.2.1:80 --reuse maybe", "choose one of reschedule, keep"),

@@ -4,6 +4,7 @@ use rig_datapath::balancer::{ExpiryPolicy, FragmentPolicy, Timeouts, UnhandledPo
 use rig_stats::units::{Span, counted};
 
 use super::client_address::client_address_name;
+use super::dscp::dscp_name;
 use super::rules::{Backend, Rules, Service, ServiceText, expire_name, forward_name, reuse_name, scheduler_name};
 use super::syn_proxy::syn_proxy_name;
 use super::tunnel;
@@ -108,6 +109,9 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
     }
     if old.one_packet != new.one_packet {
         said.push(format!("one_packet is now {}; connections that there are go on", new.one_packet));
+    }
+    if old.dscp != new.dscp {
+        said.push(format!("dscp is now {}, of connections that there are, too", dscp_name(new.dscp)));
     }
     if old.sloppy_tcp != new.sloppy_tcp {
         said.push(format!("sloppy_tcp is now {}", new.sloppy_tcp));

@@ -9,6 +9,7 @@ use rig_stats::units::Span;
 use toml::Spanned;
 
 use super::check::{BackendCheckFile, CheckFile};
+use super::dscp::DscpFile;
 use super::outlier::OutlierFile;
 
 #[derive(Debug, serde::Deserialize)]
@@ -157,6 +158,7 @@ pub(super) struct ServiceFile {
     pub persistence_prefix6: Option<Spanned<u32>>,
     pub persistence_group: Option<Spanned<u32>>,
     pub one_packet: Option<Spanned<bool>>,
+    pub dscp: Option<Spanned<DscpFile>>,
     /// Of backends that do not say it themselves.
     pub tunnel: Option<Spanned<TextOrTable<TunnelFile>>>,
     pub tunnel_source: Option<Spanned<String>>,

@@ -11,6 +11,7 @@ mod any_port;
 mod changes;
 mod check;
 mod client_address;
+mod dscp;
 mod family;
 mod file;
 mod limits;
@@ -39,6 +40,7 @@ pub use access::{Access, PrefixChange, PrefixFile, PrefixFileError, PrefixList, 
 pub use any_port::ListenText;
 pub use changes::changes;
 pub use client_address::{CLIENT_ADDRESSES, client_address, client_address_name};
+pub use dscp::{OR_KEEP, dscp, dscp_name};
 pub use limits::{LIMITS, LimitError};
 pub use misfit::Misfit;
 pub use one_packet::ONE_PACKET_SCHEDULER;

@@ -17,13 +17,14 @@ use rig_datapath::{ConfigError, balancer};
 use rig_stats::units::Span;
 use rig_sys::cpu::CpuSet;
 use rig_sys::packet_socket::PacketTap;
-use rig_sys::socket::{AddressError, parse_address};
+use rig_sys::socket::{AddressError, DscpError, parse_address};
 use toml::Spanned;
 use tracing::warn;
 
 use super::access::{Access, PrefixFile, PrefixList, parse_prefix};
 use super::check::{self, CheckedService};
 use super::client_address::{CLIENT_ADDRESSES, client_address};
+use super::dscp::OR_KEEP;
 use super::file::{BackendFile, File, Fragments, ServiceFile, TimeoutsFile, TunnelFile, Unhandled};
 use super::one_packet::{self, ONE_PACKET_SCHEDULER};
 use super::outlier;
@@ -321,6 +322,13 @@ impl Reader<'_> {
             let hint = "remove one: backends of connections that are picked up in their middle cannot be told of their clients";
             return Err(self.error(said.span(), "'sloppy_tcp' with 'client_address'".to_owned(), Some(hint)));
         }
+        let dscp = match &service.dscp {
+            None => None,
+            Some(said) => {
+                let wrong = |error: DscpError| self.error(said.span(), error.to_string(), Some(OR_KEEP));
+                said.get_ref().read().map_err(wrong)?
+            }
+        };
         let access = self.access([&service.allow, &service.deny], [&service.allow_file, &service.deny_file])?;
         let limits = self.limits(service)?;
         let persistence = self.persistence(service)?;
@@ -418,6 +426,7 @@ impl Reader<'_> {
                     limits: limits.of_family(key.address.is_ipv6()),
                     persistence: persistence.of_family(key.address.is_ipv6()),
                     one_packet: said.is_some(),
+                    dscp,
                     tunnel_source,
                     backends,
                 };

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use rig_datapath::balancer::{self as datapath, ClientAddress, ExpiryPolicy, Policy, PortReuse, Scheduler, Timeouts};
+use rig_sys::socket::{Dscp, DscpError};
 
 use super::access::{Access, PrefixChange};
 use super::any_port::ListenText;
 use super::check;
+use super::dscp;
 use super::limits::LimitError;
 use super::misfit::Misfit;
 use super::one_packet::{self, ONE_PACKET_SCHEDULER};
@@ -69,6 +71,8 @@ pub struct Service {
     pub persistence: ServicePersistence,
     /// Each datagram is scheduled by itself.
     pub one_packet: bool,
+    /// What packets to its backends have; `None`: what they come with.
+    pub dscp: Option<Dscp>,
     /// Where outer packets of tunnels are from, in place of local addresses.
     pub tunnel_source: Option<IpNet>,
     pub backends: Vec<Backend>,
@@ -210,6 +214,7 @@ impl Service {
             limits: ServiceLimits::default(),
             persistence: ServicePersistence::default(),
             one_packet: false,
+            dscp: None,
             tunnel_source: None,
             backends: Vec::new(),
         }
@@ -264,6 +269,7 @@ impl Service {
             limits: self.limits.in_force(self.key.address.is_ipv6()),
             persistence: self.persistence.in_force(self.key.address.is_ipv6()),
             one_packet: self.one_packet,
+            dscp: self.dscp,
         })
     }
 
@@ -307,6 +313,8 @@ pub enum EditError {
     Expire(String),
     #[error("there is no way '{0}' to reuse ports")]
     Reuse(String),
+    #[error(transparent)]
+    Dscp(#[from] DscpError),
     #[error("the service has a client_address, which a connection that is picked up in its middle cannot be told by")]
     PickedUpClient,
     #[error("the service has an outlier detection, and with '{0}' backends' answers do not pass here")]
@@ -352,6 +360,7 @@ impl EditError {
             Self::NoLocal(..) => "see the service's local addresses in `netrig lb save`",
             Self::Expire(_) => "choose one of never, removed, quiescent",
             Self::Reuse(_) => "choose one of reschedule, keep",
+            Self::Dscp(_) => dscp::OR_KEEP,
             Self::SynProxy(_) => "choose one of auto, always, off; DPVS's enable and disable are always and off",
             Self::LocalOfFamily(..) => {
                 "each destination is reached from a local address of its own family: add one first with -P -z"
@@ -544,6 +553,9 @@ impl Service {
         if let Some(name) = &options.syn_proxy {
             let said = syn_proxy::syn_proxy(name).ok_or_else(|| EditError::SynProxy(name.clone()))?;
             self.syn_proxy_said = Some(said);
+        }
+        if let Some(text) = &options.dscp {
+            self.dscp = dscp::dscp(text)?;
         }
         self.limits = self.limits.changed(&options.limits)?;
         if let Some(error) = self.limits.misfit(self.key.address.is_ipv6()) {

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use rig_datapath::balancer::{
     ClientAddress, FragmentPolicy, Limits, Policy, PortReuse, PortShare, Rate, Scheduler, UnhandledPolicy,
 };
+use rig_sys::socket::Dscp;
 
 use super::*;
 use crate::health::check::{BackendCheck, Check, Destination, Exchange, Probe};
@@ -505,6 +506,7 @@ prop_compose! {
             let both = ServicePersistence { timeout: Some(1 + most % 9), prefix4: Some(24), prefix6: Some(56), group: Some(9) };
             service.persistence = both.of_family(service.key.address.is_ipv6());
         }
+        service.dscp = [None, Dscp::of_name("ef"), Dscp::try_from(63).ok()][most as usize % 3];
         service.expire = EXPIRES[most as usize % EXPIRES.len()].1;
         if !udp {
             service.one_packet = shuffled && service.key.protocol == Protocol::Udp;

@@ -150,6 +150,9 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     if service.one_packet {
         writeln!(out, "one_packet = true")?;
     }
+    if let Some(dscp) = service.dscp {
+        writeln!(out, "dscp = {}", quoted(&dscp.to_string()))?;
+    }
     if service.sloppy_tcp {
         writeln!(out, "sloppy_tcp = true")?;
     }

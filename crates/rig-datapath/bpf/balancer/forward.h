@@ -179,6 +179,9 @@ OF_PACKET(int, forward_whole, (struct xdp_md *ctx, int kind, __u32 entry), (ctx,
 	b = backend_at(c->backend);
 	if (!s || !b)
 		return DROP_INTERNAL;
+	/* Before the outer header, which has that of the inner one. */
+	if (p->dscp && set_dscp(p, ctx))
+		return DROP_INTERNAL;
 	if (s->forward != TUNNEL)
 		return 0;
 	local = local_at(c->local);
@@ -256,6 +259,7 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 
 		return kind == FLOW ? too_big(p, ctx, from, route.mtu - outer, tick) : drop(DROP_TOO_BIG);
 	}
+	p->dscp = direction == INWARD ? s->dscp : 0;
 	if (is_direct_return(s))
 		reason = forward_whole(p, ctx, kind, entry);
 	else if (kind == FLOW)
@@ -264,6 +268,9 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 		reason = change_family_of_error(p, ctx, entry, quoted_sequence(p, ctx, entry));
 	else
 		reason = translate_quoted(p, ctx, entry, quoted_sequence(p, ctx, entry));
+	/* Last of all: what is dropped is as it would be without. */
+	if (!reason && p->dscp)
+		reason = set_dscp(p, ctx);
 	reason = reason ?: set_link(ctx, route.source, route.destination);
 	if (reason)
 		return drop(reason);

@@ -104,7 +104,10 @@ OF_PACKET(int, forward_fragment, (struct xdp_md *ctx, __u32 tick), (ctx, tick))
 	TRACE(ifindex, route.ifindex & ~OF_VLAN);
 	if (route.mtu && p->l3_length + outer > route.mtu)
 		return drop(DROP_TOO_BIG);
+	p->dscp = direction == INWARD ? s->dscp : 0;
 	reason = is_direct_return(s) ? forward_whole(p, ctx, FRAGMENT, entry) : translate_addresses(ctx, p, c, s, direction);
+	if (!reason && p->dscp)
+		reason = set_dscp(p, ctx);
 	reason = reason ?: set_link(ctx, route.source, route.destination);
 	if (reason)
 		return drop(reason);

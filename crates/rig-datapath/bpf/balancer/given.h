@@ -33,6 +33,8 @@ struct packet {
 	__u8 kind;
 	/* enum part: of a datagram. */
 	__u8 part;
+	/* As of its service, where it is one to a backend and has not got it yet. */
+	__u8 dscp;
 	/* The interface that it belongs to: of a tagged frame it may be a VLAN device, then with OF_VLAN. */
 	__u32 came_by;
 };

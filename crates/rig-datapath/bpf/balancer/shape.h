@@ -243,8 +243,8 @@ struct service {
 	__u8 scheduler;
 	/* Bits of enum service_flag. */
 	__u8 flags;
-	/* For the control plane, which may have been started anew: when connections end with their backend. */
-	__u8 expire;
+	/* What packets to its backends have for a DSCP, in its place in IPv4's TOS, and SETS_DSCP; 0: what they come with. */
+	__u8 dscp;
 	/* enum reuse */
 	__u8 reuse;
 	__u64 schedule;
@@ -266,8 +266,13 @@ struct service {
 	__u32 persistence;
 	/* As `locals`, which are of the service's own family: those of IPv4 of a service of IPv6, for backends of IPv4. */
 	__u64 locals_v4;
+	/* For the control plane, which may have been started anew: when connections end with their backend. */
+	__u8 expire;
+	__u8 pad[7];
 };
-_Static_assert(sizeof(struct service) == 104, "");
+_Static_assert(sizeof(struct service) == 112, "");
+#define SETS_DSCP 1
+#define DSCP_MASK 0xfc
 
 /*
  * A source whose connections stay together, of a service or a group. Or an address of backends, of a service; or that of a backend whose

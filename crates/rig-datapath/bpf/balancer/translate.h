@@ -139,6 +139,34 @@ static always_inline int decrement_ttl(struct xdp_md *ctx, const struct packet *
 	return 0;
 }
 
+/*
+ * Gives a packet the DSCP that it is to have (RFC 2474, 3); the bits of ECN stay (RFC 3168, 5). 0 or a reason for a drop. A function of its
+ * own as `ask_kernel`.
+ */
+OF_PACKET(int, set_dscp, (struct xdp_md *ctx), (ctx))
+{
+	__be16 *word, before;
+	__u32 shift, dscp;
+
+	if (!p)
+		return DROP_INTERNAL;
+	word = (void *)(long)ctx->data + (p->l3 & L3_MASK);
+	if ((void *)word + sizeof(struct iphdr) > (void *)(long)ctx->data_end)
+		return DROP_INTERNAL;
+	/* Both headers begin with the version; that of IPv6 has nothing between it and the traffic class. */
+	shift = p->ipv6 ? 4 : 0;
+	dscp = p->dscp & DSCP_MASK;
+	p->dscp = 0;
+	before = *word;
+	*word = bpf_htons((bpf_ntohs(before) & ~(DSCP_MASK << shift)) | dscp << shift);
+	if (!p->ipv6) {
+		struct iphdr *ip = (void *)word;
+
+		ip->check = exchanged(ip->check, before, *word);
+	}
+	return 0;
+}
+
 static always_inline int write_addresses(struct xdp_md *ctx, const struct packet *p, const struct translation *t)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;

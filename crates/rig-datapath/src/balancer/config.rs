@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use rig_sys::socket::Dscp;
 
 use crate::error::ConfigError;
 
@@ -138,6 +139,8 @@ pub struct Service {
     /// Of UDP: each datagram is scheduled by itself, as IPVS's one-packet scheduling has it, and no connection is known of it; see
     /// bpf/balancer/once.h.
     pub one_packet: bool,
+    /// What packets to its backends have for a DSCP, also outside of tunnels; `None`: what they come with. Answers keep theirs.
+    pub dscp: Option<Dscp>,
 }
 
 impl Service {
@@ -160,6 +163,7 @@ impl Service {
             limits: Limits::default(),
             persistence: None,
             one_packet: false,
+            dscp: None,
         }
     }
 }

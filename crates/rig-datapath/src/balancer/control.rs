@@ -25,7 +25,7 @@ use super::removed::RemovedCounters;
 use super::schedule;
 use super::shape::{
     self, Address, CachedRoute, Control, FragmentKey, HoldDown, Load, PORT_SEQUENCES, PathMtu, PortSequence, RateLimit,
-    Refusals, ServiceKey, TICK_SHIFT, TrafficCount, ownership, port_of, service_flag,
+    Refusals, SETS_DSCP, ServiceKey, TICK_SHIFT, TrafficCount, ownership, port_of, service_flag,
 };
 use super::unsent::UnsentCounter;
 use super::workers::Spreader;
@@ -235,6 +235,7 @@ impl Balancer {
             timeout: service.timeouts.ticks(),
             limit: service.limit.map_or(0, std::num::NonZero::get),
             flags: flags_of(service),
+            dscp: service.dscp.map_or(0, |dscp| dscp.type_of_service() | SETS_DSCP),
             expire: service.expire.number(),
             reuse: service.reuse.number(),
             syn_proxy: service.syn_proxy.number(),
@@ -243,6 +244,7 @@ impl Balancer {
             access: AccessTable::lists_of(&service.access, of_all) | limited,
             persistent_bits: persistence::bits_of(service),
             persistence: service.persistence.map_or(0, Persistence::ticks),
+            pad: [0; 7],
         };
         self.handle.tables.services.set(&number, &value)?;
         if !was_open {

@@ -106,6 +106,9 @@ pub(crate) mod service_flag {
     pub(crate) const ONE_PACKET: u8 = 2;
 }
 
+/// In `Service::dscp`, where packets to backends get one.
+pub(crate) const SETS_DSCP: u8 = 1;
+
 /// Bits of `Service::access`, and of lists of IPv6 in the trie.
 pub(crate) mod access {
     pub(crate) const OWN: u8 = 1;
@@ -210,14 +213,14 @@ plain! {
         pad: [u8; 5],
     }
 
-    pub(crate) struct Service: 104 {
+    pub(crate) struct Service: 112 {
         address: Address,
         port: u16,
         protocol: u8,
         forward: u8,
         scheduler: u8,
         flags: u8,
-        expire: u8,
+        dscp: u8,
         reuse: u8,
         schedule: u64,
         locals: u64,
@@ -230,6 +233,8 @@ plain! {
         persistent_bits: u8,
         persistence: u32,
         locals_v4: u64,
+        expire: u8,
+        pad: [u8; 7],
     }
 
     pub(crate) struct TemplateKey: 24 {

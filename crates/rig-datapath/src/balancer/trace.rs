@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 
 use ipnet::IpNet;
 use libbpf_rs::Object;
+use rig_sys::socket::Dscp;
 
 use crate::Error;
 use crate::maps::Map;
@@ -105,6 +106,8 @@ pub struct Trace {
     /// The prefix of a list that decides whether it may begin a connection; of no length also where it is in none of an allow list.
     pub prefix: Option<IpNet>,
     pub tunnel: Option<TracedTunnel>,
+    /// What it would have for a DSCP, where its service says so.
+    pub dscp: Option<Dscp>,
     /// How it would tell its backend the client's address; [`ClientAddress::Off`] where it would not.
     pub tells: ClientAddress,
     /// The interface by which it would leave, where there is a way.
@@ -237,6 +240,9 @@ impl BalancerHandle {
                 .map(|(local, backend)| {
                     TracedTunnel::of(socket(notes.copy.client, notes.copy.client_port), local.ip(), backend)
                 }),
+            dscp: service
+                .filter(|service| service.dscp != 0 && notes.entry & OUTWARD == 0 && drop.is_none())
+                .and_then(|service| Dscp::try_from(service.dscp >> 2).ok()),
             tells: match notes.copy.counter & (TELLS | PREFIXED) {
                 _ if !going_on || drop.is_some() || untagged(&outcome.frame) <= untagged(frame) => ClientAddress::Off,
                 TELLS => ClientAddress::Toa,

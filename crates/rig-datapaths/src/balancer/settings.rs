@@ -10,7 +10,7 @@ use toml::Table;
 
 /// Keys of the file itself, of each of its services, and of each backend.
 const OF_FILE: [&str; 6] = ["connections", "room", "service_limit", "policy", "timeouts", "hand_over"];
-const OF_SERVICE: [&str; 18] = [
+const OF_SERVICE: [&str; 19] = [
     "scheduler",
     "forward",
     "limit",
@@ -19,6 +19,7 @@ const OF_SERVICE: [&str; 18] = [
     "reuse",
     "syn_proxy",
     "client_address",
+    "dscp",
     "allow",
     "deny",
     "check",
@@ -204,10 +205,12 @@ mod tests {
         )
         .unwrap();
         check(json!({"forward": "nat"}), None).unwrap();
+        check(json!({"dscp": "ef"}), None).unwrap();
         for (wrong, key, word) in [
             (json!({"weight": 1, "scheduler": "xx"}), "scheduler", "choose one of rr"),
             (json!({"connections": 3}), "connections", "3"),
             (json!({"reuse": "keep"}), "reuse", "UDP"),
+            (json!({"dscp": 64}), "dscp", "is no DSCP"),
             (json!({"sloppy_tcp": true}), "sloppy_tcp", "UDP"),
             (json!({"forward": "route"}), "forward", "full-nat or nat"),
             (json!({"forward": "sideways"}), "forward", "sideways"),

@@ -63,6 +63,7 @@ fn made_by(edits: &[RuleChange]) -> Vec<ServiceEntry> {
                     limits: options.limits,
                     persistence: options.persistence,
                     one_packet: options.one_packet.unwrap_or_default(),
+                    dscp: options.dscp.unwrap_or("keep".to_owned()),
                     tunnel_source: options.tunnel_source,
                     ..of(service, scheduler, timeout, ForwardingMethod::Route, Vec::new(), Vec::new())
                 });
@@ -119,6 +120,7 @@ fn of(
         unlimited: 0,
         persistence: ServicePersistence::default(),
         one_packet: false,
+        dscp: "keep".to_owned(),
         tunnel_source: None,
         open: true,
         lacks: None,
@@ -201,6 +203,7 @@ fn service() -> impl Strategy<Value = ServiceEntry> {
                         _ => ServiceLimits { new_rate: Some(more), new_burst: Some(9), ..ServiceLimits::default() },
                     },
                     one_packet: port % 2 == 0 && protocol == Protocol::Udp,
+                    dscp: ["keep", "ef", "cs0", "63"][usize::from(port % 4)].to_owned(),
                     tunnel_source: (forward == ForwardingMethod::Tunnel && port % 7 == 0)
                         .then(|| if six { "100::/64" } else { "172.16.0.0/16" }.to_owned()),
                     persistence: match (port % 4, six) {

@@ -96,6 +96,18 @@ fn datagrams_go_by_themselves(lab: &Lab) {
     assert!(traced.contains("by itself: no connection is kept"), "{traced}");
     let traced = lab.netrig(0, &["trace", "--device", "lb1", "udp", &backends[0], "10.1.0.2:1000"]).0;
     assert!(traced.contains(&format!("from a backend of service {UDP}")), "{traced}");
+    for (said, named) in [("46", "ef"), ("keep", "keep")] {
+        lab.netrig(0, &["-E", "-u", UDP, "--dscp", said]);
+        let is_set = named != "keep";
+        let status = self::status(lab);
+        assert_eq!(status.services[at(&status)].dscp, named);
+        assert_eq!(lab.netrig(0, &["-S", "-n"]).0.contains(&format!("-A -u {UDP} -s rr -o --dscp ef\n")), is_set);
+        for (of, says) in [("save", "dscp = \"ef\""), ("status", "dscp: ef in packets to its backends")] {
+            assert_eq!(lab.netrig(0, &[of]).0.contains(says), is_set, "{of}");
+        }
+        let traced = lab.netrig(0, &["trace", "udp", "10.1.0.2:1000", UDP]).0;
+        assert_eq!(traced.contains("its DSCP is ef, as the service says"), is_set, "{traced}");
+    }
     lab.netrig(0, &["-D", "-u", UDP]);
 }
 

@@ -680,6 +680,7 @@ impl Model {
             Direction::Outward => Some(self.inward(connection).reversed()),
         };
         let keep_source = direction == Direction::Inward && service.forward == ForwardingMethod::Nat;
+        let dscp = service.dscp.filter(|_| direction == Direction::Inward);
         let (tunnel, local) = (matches!(service.forward, ForwardingMethod::Tunnel { .. }), connection.local);
         let Connection { client, client_route, splice, passing, .. } = *connection;
         if let Kind::Flow { tcp_flags } = packet.kind {
@@ -736,9 +737,15 @@ impl Model {
             if !tells_first {
                 self.tell(at, packet, frame, direction)?;
             }
+            if let Some(dscp) = dscp {
+                packet.set_dscp(frame, dscp);
+            }
         } else {
             if let Kind::Flow { .. } = packet.kind {
                 packet.complete(frame);
+            }
+            if let Some(dscp) = dscp {
+                packet.set_dscp(frame, dscp);
             }
             if let (true, Some(local)) = (tunnel, local) {
                 // Where the service has another prefix by now, addresses of this one are the connection's no more.

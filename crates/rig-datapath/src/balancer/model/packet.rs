@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use rig_sys::socket::Dscp;
 use rig_wire::checksum::{PartialChecksum, update};
 use rig_wire::ethernet::Mac;
 use rig_wire::protocol::{ICMP, ICMPV6, TCP, UDP};
@@ -302,6 +303,21 @@ impl Packet {
             let old = word(ip, 8);
             let checksum = update(word(ip, 10), old, old - 0x100);
             ip[8] -= 1;
+            put(ip, 10, checksum);
+        }
+    }
+
+    /// The upper six bits of TOS or traffic class are these.
+    pub(super) fn set_dscp(&self, frame: &mut [u8], dscp: Dscp) {
+        let ip = &mut frame[self.l3..];
+        let dscp = dscp.type_of_service();
+        if self.is_ipv6() {
+            ip[0] = ip[0] & 0xf0 | dscp >> 4;
+            ip[1] = ip[1] & 0x3f | dscp << 4;
+        } else {
+            let old = word(ip, 0);
+            ip[1] = ip[1] & 3 | dscp;
+            let checksum = update(word(ip, 10), old, word(ip, 0));
             put(ip, 10, checksum);
         }
     }

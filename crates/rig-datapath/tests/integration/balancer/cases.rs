@@ -99,6 +99,7 @@ pub fn config() -> Config {
                     sloppy_tcp: false,
                     persistence: None,
                     one_packet: false,
+                    dscp: None,
                     reuse: PortReuse::Reschedule,
                     syn_proxy: match (number, protocol) {
                         (PROXIED, Protocol::Tcp) => SynProxy::Always,

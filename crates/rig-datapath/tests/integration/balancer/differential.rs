@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::pool::Pooled;
 
-use super::frames::{CLIENT_MAC, Frame, L4, NEAR_MAC, ethernet, fragments, icmp_error, may_be_fragmented};
+use super::frames::{CLIENT_MAC, Frame, L4, NEAR_MAC, ethernet, fragments, icmp_error, may_be_fragmented, with_class};
 use super::lab::{Lab, MTU, NEIGHBORS, stay_on_one_cpu};
 use super::services::configs;
 use super::syn_proxy::{Segment, segment};
@@ -193,13 +193,15 @@ fn asked(mut service: SocketAddr, which: u16) -> SocketAddr {
 
 /// A frame as a step wants it.
 fn bytes(mut frame: Frame, spoil: Corruption) -> Vec<u8> {
+    // Of all kinds.
+    let class = (frame.payload.len() as u8).wrapping_mul(43);
     match spoil {
-        Corruption::Partial => return frame.partial(),
+        Corruption::Partial => return with_class(&frame.partial(), class),
         Corruption::Ttl(ttl) => frame.ttl = ttl,
         Corruption::Vlan => frame.vlan = Some(7),
         _ => {}
     }
-    let mut bytes = frame.bytes();
+    let mut bytes = with_class(&frame.bytes(), class);
     match spoil {
         Corruption::Byte { at, xor } => {
             if let Some(byte) = bytes.get_mut(usize::from(at)) {
@@ -294,7 +296,8 @@ impl ProgramAndModel<'_> {
                     _ => 1400,
                 };
                 let code = if matches!(kind, 4 | 12) { quoted % 3 } else { code };
-                self.packet(&icmp_error(from, &source.ip().to_string(), kind, code, rest, &about, quoted.into()))
+                let error = icmp_error(from, &source.ip().to_string(), kind, code, rest, &about, quoted.into());
+                self.packet(&with_class(&error, quoted.wrapping_mul(43)))
             }
             Step::Back { backend, client: number, payload, about, spoil } => {
                 let hosts = [

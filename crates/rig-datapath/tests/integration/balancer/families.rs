@@ -10,7 +10,9 @@ use rig_wire::ipv6::Ipv6;
 use rig_wire::protocol::{ICMP, ICMPV6};
 use rig_wire::tcp::flags::{ACK, SYN};
 
-use super::frames::{Frame, L4, ethernet, fragments, icmp_error, ip, may_be_fragmented, see, see_packet, tcp, udp};
+use super::frames::{
+    Frame, L4, ethernet, fragments, icmp_error, ip, may_be_fragmented, see, see_packet, tcp, udp, with_class,
+};
 use super::lab::{Lab, MTU};
 use super::syn_proxy::{Segment, segment};
 use super::{backend, config, full_nat, service, small, udp_service};
@@ -33,20 +35,6 @@ fn packet(frame: &[u8]) -> &[u8] {
     let kind = if link.payload()[0] >> 4 == 4 { ethertype::IPV4 } else { ethertype::IPV6 };
     assert_eq!(link.ethertype(), kind);
     link.payload()
-}
-
-/// With this traffic class, of a frame without tag.
-fn with_class(frame: &[u8], class: u8) -> Vec<u8> {
-    let mut frame = frame.to_vec();
-    if frame[14] >> 4 == 6 {
-        frame[14..16].copy_from_slice(&(0x6000 | u16::from(class) << 4).to_be_bytes());
-        return frame;
-    }
-    frame[15] = class;
-    frame[24..26].fill(0);
-    let checksum = rig_wire::checksum::of(&frame[14..34]);
-    frame[24..26].copy_from_slice(&checksum.to_be_bytes());
-    frame
 }
 
 #[test]

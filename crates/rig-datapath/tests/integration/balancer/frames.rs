@@ -164,6 +164,28 @@ pub fn may_be_fragmented(frame: &[u8]) -> Vec<u8> {
     frame
 }
 
+/// With this traffic class, or type of service.
+pub fn with_class(frame: &[u8], class: u8) -> Vec<u8> {
+    let mut frame = frame.to_vec();
+    let l3 = if frame[12..14] == [0x81, 0] { 18 } else { 14 };
+    with_class_at(&mut frame, l3, class);
+    frame
+}
+
+/// The same of the header that is there.
+pub fn with_class_at(frame: &mut [u8], at: usize, class: u8) {
+    let header = &mut frame[at..];
+    if header[0] >> 4 == 6 {
+        header[0] = 0x60 | class >> 4;
+        header[1] = header[1] & 0x0f | class << 4;
+        return;
+    }
+    header[1] = class;
+    header[10..12].fill(0);
+    let checksum = rig_wire::checksum::of(&header[..20]);
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+}
+
 /// The frames that a router, or with IPv6 the sender, makes of one whose packet's payload is cut at these multiples of 8 (RFC 791, 3.2; RFC 8200, 4.5).
 pub fn fragments(frame: &[u8], cuts: &[usize], id: u32) -> Vec<Vec<u8>> {
     let l3 = if frame[12..14] == [0x81, 0] { 18 } else { 14 };

@@ -8,6 +8,7 @@ mod cases;
 mod changes;
 mod client_address;
 mod differential;
+mod dscp;
 mod errors;
 mod expire;
 mod families;

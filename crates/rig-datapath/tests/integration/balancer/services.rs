@@ -9,6 +9,8 @@ use rig_datapath::balancer::{
     UnhandledPolicy,
 };
 
+use rig_sys::socket::Dscp;
+
 use super::{backend, config, full_nat, limited, service, udp_service};
 
 fn with(scheduler: Scheduler, service: Service) -> Service {
@@ -218,9 +220,18 @@ fn everything() -> Vec<Service> {
     ]
 }
 
+/// Every second one says what its backends' packets have.
+fn marked(mut services: Vec<Service>, other: bool) -> Vec<Service> {
+    for (nth, service) in services.iter_mut().enumerate() {
+        let dscp = if other { [Some(63), None, Some(10)][nth % 3] } else { [None, Some(46), None, Some(0)][nth % 4] };
+        service.dscp = dscp.and_then(|dscp| Dscp::try_from(dscp).ok());
+    }
+    services
+}
+
 pub fn configs() -> Vec<Config> {
-    let all = everything();
-    let mut drained = all.clone();
+    let all = marked(everything(), false);
+    let mut drained = marked(all.clone(), true);
     drained.iter_mut().for_each(|service| service.backends[0].weight = 0);
     drained.iter_mut().step_by(2).for_each(|service| service.expire = ExpiryPolicy::Quiescent);
     let mut fewer = all.clone();
@@ -256,7 +267,7 @@ pub fn configs() -> Vec<Config> {
         Config { policy: pass, ..config(&fewer) },
         config(&[]),
         Config { access: lists(&["10.0.0.50/32"], &["10.0.0.60/31", "fd00::61/128"]), ..config(&listed) },
-        config(&with_limits(all, false)),
+        config(&marked(with_limits(all, false), true)),
         Config { access: lists(&[], &["10.0.0.60/32"]), ..config(&with_limits(listed, true)) },
     ]
 }
