@@ -169,11 +169,13 @@ impl Watch for TrialRecorder<'_> {
         self.live.done(ends)?;
         let record = trial(ends, &self.test.client, self.trials.len() as u32 + 1, self.since_unix_ms);
         self.since_unix_ms = Timestamp::now().as_millisecond();
-        if let (Some(store), Some(id)) = (&mut self.store, self.id) {
-            store.add_trial(id, &record)?;
-        }
+        let stored = match (&mut self.store, self.id) {
+            (Some(store), Some(id)) => store.add_trial(id, &record),
+            _ => Ok(()),
+        };
+        // Also what is not stored was measured, and is told.
         self.trials.push(record);
-        Ok(())
+        Ok(stored?)
     }
 }
 
