@@ -148,13 +148,14 @@ fn client(
     let program = program()?;
     let as_json = output_args.format == Format::Json && keeping.in_turn.is_none();
     let host = role.client.clone().or_else(|| role.on.clone()).unwrap_or_default();
-    let (target, _server) = match target(role, address, common, &program, &cancel) {
+    let (target, server) = match target(role, address, common, &program, &cancel) {
         Ok(target) => target,
         Err(failure) if as_json => return Err(told(failure, &host, &test, common.trials, output)),
         Err(failure) => return Err(failure),
     };
     let live = IntervalDisplay::new(&test, common.trials, common.quiet);
-    let mut recorder = match TrialRecorder::new(&target.host, &test, common.trials, live, keeping) {
+    let labels = server.as_ref().map(|server| server.labels.clone()).unwrap_or_default();
+    let mut recorder = match TrialRecorder::new(&target.host, &test, common.trials, live, keeping, labels) {
         Ok(recorder) => recorder,
         Err(failure) if as_json => return Err(told(failure, &host, &test, common.trials, output)),
         Err(failure) => return Err(failure),
