@@ -222,7 +222,9 @@ impl<'a> Test<'a> {
         let source = match from {
             Some(host) => {
                 let family = if destination.is_ipv6() { Family::Inet6 } else { Family::Inet };
-                addresses(host, family).map_err(|error| failed(anyhow!(error)))?[0]
+                let name = host.to_owned();
+                let found = cancel.unless_cancelled(move || addresses(&name, family)).map_err(failed)?;
+                found.ok_or_else(stopped)?.map_err(|error| failed(anyhow!(error)))?[0]
             }
             None => any,
         };
