@@ -20,11 +20,11 @@ pub trait RunKeeper {
     /// Why not.
     fn prepare(&mut self, label: Option<&str>) -> Result<(), Failure>;
 
-    /// Keeps tests as trials of one run.
+    /// Keeps tests as trials of one run, and why the one behind them failed, where it did.
     ///
     /// # Errors
     /// Why it cannot.
-    fn keep(&mut self, tests: Vec<ToolTest>) -> Result<(), Failure>;
+    fn keep(&mut self, tests: Vec<ToolTest>, failed: Option<&str>) -> Result<(), Failure>;
 }
 
 const OPTION: &str = "--store-run";

@@ -286,7 +286,7 @@ impl Client<'_> {
                     socket
                 }
                 Protocol::Udp => {
-                    let socket = connect_datagrams(self.server, &self.test, &self.settings.network, port)?;
+                    let socket = connect_datagrams(self.server, &self.test, &self.settings.network, port, self.cancel)?;
                     self.open_by_word(&socket)?;
                     socket
                 }

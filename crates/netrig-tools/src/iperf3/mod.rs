@@ -107,7 +107,7 @@ fn keep(told: Option<Result<ToolTest, String>>, keeper: &mut dyn RunKeeper, cons
     let why = match told {
         None => return Exit::Done,
         Some(Err(why)) => why,
-        Some(Ok(test)) => match keeper.keep(vec![test]) {
+        Some(Ok(test)) => match keeper.keep(vec![test], None) {
             Ok(()) => return Exit::Done,
             Err(failure) => failure.to_string(),
         },

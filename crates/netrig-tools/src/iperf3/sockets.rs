@@ -33,6 +33,18 @@ pub fn addresses(host: &str, family: Option<Family>, code: Code) -> Result<Vec<Z
     Ok(some)
 }
 
+/// As [`addresses`], but an error as soon as that is cancelled.
+fn unless_cancelled(
+    host: &str,
+    family: Option<Family>,
+    code: Code,
+    cancel: &Cancel,
+) -> Result<Vec<ZonedAddress>, TestError> {
+    let name = host.to_owned();
+    let found = cancel.unless_cancelled(move || addresses(&name, family, code)).or_code(code)?;
+    found.unwrap_or(Err(code.into()))
+}
+
 /// Binds a client's socket to what was asked for.
 fn bind_source(
     socket: &Socket,
@@ -40,6 +52,7 @@ fn bind_source(
     network: &NetworkSettings,
     port: Option<u16>,
     code: Code,
+    cancel: &Cancel,
 ) -> Result<(), TestError> {
     if let Some(device) = &network.device {
         socket.bind_device(Some(device.as_bytes())).or_code(Code::BIND_DEVICE)?;
@@ -52,7 +65,7 @@ fn bind_source(
         None => any.into(),
         Some(host) => {
             let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
-            *addresses(host, Some(family), code)?.first().ok_or(code)?
+            *unless_cancelled(host, Some(family), code, cancel)?.first().ok_or(code)?
         }
     };
     // Ports of the run before may still wait for their last packets.
@@ -98,13 +111,11 @@ fn connect(socket: &Socket, to: SocketAddr, limit_ns: Option<u64>, cancel: &Canc
 /// What the last one said.
 pub fn dial(host: &str, network: &NetworkSettings, cancel: &Cancel) -> Result<(Socket, SocketAddr), TestError> {
     let mut trouble = TestError::from(Code::CONNECT);
-    let (name, family) = (host.to_owned(), network.family);
-    let found = cancel.unless_cancelled(move || addresses(&name, family, Code::CONNECT)).or_code(Code::CONNECT)?;
-    for address in found.unwrap_or(Err(Code::CONNECT.into()))? {
+    for address in unless_cancelled(host, network.family, Code::CONNECT, cancel)? {
         let to = address.at(network.port);
         let connect = || -> Result<Socket, TestError> {
             let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).or_code(Code::CONNECT)?;
-            bind_source(&socket, to, network, None, Code::CONNECT)?;
+            bind_source(&socket, to, network, None, Code::CONNECT, cancel)?;
             let limit_ns = network.connect_timeout_ms.map(|ms| ms.max(1).saturating_mul(1_000_000));
             connect(&socket, to, limit_ns, cancel).or_code(Code::CONNECT)?;
             Ok(socket)
@@ -280,7 +291,7 @@ fn connect_association(
     let socket = socket.map_err(|error| no_sctp(Code::STREAM_CONNECT, &error))?;
     let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
     if network.sctp_binds.is_empty() {
-        bind_source(&socket, to, network, port, Code::STREAM_CONNECT)?;
+        bind_source(&socket, to, network, port, Code::STREAM_CONNECT, cancel)?;
     } else {
         if let Some(device) = &network.device {
             socket.bind_device(Some(device.as_bytes())).or_code(Code::BIND_DEVICE)?;
@@ -322,7 +333,7 @@ pub fn connect_stream(
     }
     let protocol = test.mptcp.then_some(SocketProtocol::MPTCP);
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, protocol).or_code(Code::STREAM_CONNECT)?;
-    bind_source(&socket, to, network, port, Code::STREAM_CONNECT)?;
+    bind_source(&socket, to, network, port, Code::STREAM_CONNECT, cancel)?;
     if test.mss > 0 {
         socket.set_tcp_mss(test.mss).or_code(Code::SET_MSS)?;
     }
@@ -364,9 +375,10 @@ pub fn connect_datagrams(
     test: &TestSettings,
     network: &NetworkSettings,
     port: Option<u16>,
+    cancel: &Cancel,
 ) -> Result<Socket, TestError> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM, None).or_code(Code::STREAM_CONNECT)?;
-    bind_source(&socket, to, network, port, Code::STREAM_CONNECT)?;
+    bind_source(&socket, to, network, port, Code::STREAM_CONNECT, cancel)?;
     datagram_options(&socket, to, test)?;
     let to = labelled(&socket, to, test.flow_label)?;
     socket.connect(&to.into()).or_code(Code::STREAM_CONNECT)?;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, StoppedByUser};
+use rig_cli::exit::{Exit, Failure, StoppedByUser, in_words};
 use rig_cli::streams;
 use rig_load::driver::Cancel;
 use rig_stats::histogram::Histogram;
@@ -34,17 +34,18 @@ use super::units::Unit;
 use super::usage::{Usage, between};
 use super::values::{Direction, Family};
 use super::wire::{CpuShares, Message, OmniResponse, OmniResults, message};
-use super::{LONGEST_DATAGRAM, failed};
-use crate::store_run::ToolTest;
+use super::{LONGEST_DATAGRAM, failed, not_stored};
+use crate::store_run::{RunKeeper, ToolTest};
 
 /// How long results are waited for once the user wants to stop.
 const AFTER_CANCEL: Duration = Duration::from_secs(2);
 
-/// Runs a test and prints what it found. Where it is to be kept, a test for each of its iterations.
+/// Runs a test and prints what it found. Where it is to be kept, each of its iterations is a test for the keeper: also those in front of one
+/// that fails, and before anything is printed.
 ///
 /// # Errors
-/// What keeps it from being run.
-pub fn run(options: &Options, cancel: &Cancel, keeps: bool) -> Result<Vec<ToolTest>, Failure> {
+/// What keeps it from being run, printed or kept.
+pub fn run(options: &Options, cancel: &Cancel, keeper: Option<&mut dyn RunKeeper>) -> Result<(), Failure> {
     let selection = Selection::of(options).map_err(failed)?;
     for name in Selection::unknown(options) {
         streams::tell(format!("netperf: '{name}' is no selector and has no column: -k '?' names them all"));
@@ -62,15 +63,21 @@ pub fn run(options: &Options, cancel: &Cancel, keeps: bool) -> Result<Vec<ToolTe
     }
     let mut rounds = Rounds::default();
     let mut last = None;
-    let mut told = Vec::new();
+    let (mut told, mut failed_in) = (Vec::new(), None);
     while rounds.goes_on(options.confidence.as_ref()) {
-        let round = test.iterate()?;
+        let round = match test.iterate() {
+            Ok(round) => round,
+            Err(failure) => {
+                failed_in = Some(failure);
+                break;
+            }
+        };
         rounds.add(round.iteration);
         // Stopped behind it, an iteration is whole.
         let is_cut_short = cancel.is_cancelled();
-        if keeps && is_cut_short {
+        if keeper.is_some() && is_cut_short {
             streams::tell("netperf: a test that was stopped is not stored");
-        } else if keeps {
+        } else if keeper.is_some() {
             let mut own = Rounds::default();
             own.add(round.iteration);
             told.push(of_figures(&test.figures(&own, round.clone())));
@@ -80,7 +87,14 @@ pub fn run(options: &Options, cancel: &Cancel, keeps: bool) -> Result<Vec<ToolTe
             break;
         }
     }
-    let Some(last) = last else { return Ok(told) };
+    let kept = keeper.map_or(Ok(()), |keeper| keep(keeper, told, failed_in.as_ref()));
+    if let Some(failure) = failed_in {
+        if let Err(unkept) = kept {
+            streams::tell(format!("netperf: {unkept}"));
+        }
+        return Err(failure);
+    }
+    let Some(last) = last else { return kept };
     let figures = test.figures(&rounds, last);
     let report = match options.layout {
         Layout::Classic => classic::report(&figures),
@@ -96,7 +110,15 @@ pub fn run(options: &Options, cancel: &Cancel, keeps: bool) -> Result<Vec<ToolTe
     if let Some(control) = test.control.take() {
         control.into_inner().finish();
     }
-    Ok(told)
+    kept
+}
+
+fn keep(keeper: &mut dyn RunKeeper, told: Vec<ToolTest>, failed_in: Option<&Failure>) -> Result<(), Failure> {
+    if told.is_empty() {
+        return Ok(());
+    }
+    let why = failed_in.map(|failure| in_words(&failure.error));
+    keeper.keep(told, why.as_deref()).map_err(not_stored)
 }
 
 fn print(text: &str) -> Result<(), Failure> {
@@ -200,7 +222,9 @@ impl<'a> Test<'a> {
         let source = match from {
             Some(host) => {
                 let family = if destination.is_ipv6() { Family::Inet6 } else { Family::Inet };
-                addresses(host, family).map_err(|error| failed(anyhow!(error)))?[0]
+                let name = host.to_owned();
+                let found = cancel.unless_cancelled(move || addresses(&name, family)).map_err(failed)?;
+                found.ok_or_else(stopped)?.map_err(|error| failed(anyhow!(error)))?[0]
             }
             None => any,
         };

@@ -110,13 +110,7 @@ pub fn execute_netperf(arguments: &[OsString], keeper: &mut dyn RunKeeper) -> Re
                 keeper.prepare(store_run.label.as_deref()).map_err(not_stored)?;
             }
             let cancel = Cancel::on_stop_signal().or_exit(Exit::Failed)?;
-            let tests = client::run(&options, &cancel, store_run.is_asked)?;
-            if !store_run.is_asked {
-                return Ok(Exit::Done);
-            }
-            if !tests.is_empty() {
-                keeper.keep(tests).map_err(not_stored)?;
-            }
+            client::run(&options, &cancel, store_run.is_asked.then_some(keeper))?;
             Ok(Exit::Done)
         }
     }

@@ -10,7 +10,7 @@ use rig_cli::streams::{note, print};
 use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::figure;
 use rig_facts::record::TrialRecord;
-use rig_run::run::{Execute, Rig};
+use rig_run::run::{Execute, Rig, measured};
 use rig_stats::blocks::order;
 use rig_stats::confidence::Level;
 use rig_stats::units::{Span, minutes};
@@ -151,8 +151,9 @@ fn measure(
         }
         for index in order(args.seed, block, suite.scenarios.len()) {
             let scenario: &Scenario = &suite.scenarios[index];
-            let record = rig
-                .trial(scenario, block + 1, &suite.timing, &mut |_, _| ())
+            let made = measured(rig.trial(scenario, block + 1, &suite.timing, &mut |_, _| ()));
+            let record = made
+                .and_then(|(record, afterwards)| afterwards.map(|()| record))
                 .with_context(|| format!("block {} of {}", block + 1, scenario.id))?;
             trials.push(TrialRecord { block: Some(block + 1), ..record });
         }

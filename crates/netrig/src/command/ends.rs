@@ -148,13 +148,14 @@ fn client(
     let program = program()?;
     let as_json = output_args.format == Format::Json && keeping.in_turn.is_none();
     let host = role.client.clone().or_else(|| role.on.clone()).unwrap_or_default();
-    let (target, _server) = match target(role, address, common, &program, &cancel) {
+    let (target, server) = match target(role, address, common, &program, &cancel) {
         Ok(target) => target,
         Err(failure) if as_json => return Err(told(failure, &host, &test, common.trials, output)),
         Err(failure) => return Err(failure),
     };
     let live = IntervalDisplay::new(&test, common.trials, common.quiet);
-    let mut recorder = match TrialRecorder::new(&target.host, &test, common.trials, live, keeping) {
+    let labels = server.as_ref().map(|server| server.labels.clone()).unwrap_or_default();
+    let mut recorder = match TrialRecorder::new(&target.host, &test, common.trials, live, keeping, labels) {
         Ok(recorder) => recorder,
         Err(failure) if as_json => return Err(told(failure, &host, &test, common.trials, output)),
         Err(failure) => return Err(failure),
@@ -163,9 +164,10 @@ fn client(
         None => client::run(&target, &test, common.trials, &program, &cancel, &mut recorder),
         Some(_) => in_turn(&target, &test, common.trials, &program, &cancel, &mut recorder),
     };
-    recorder.finish(&result)?;
+    let closed = recorder.finish(&result);
     let stopped = result.as_ref().is_err_and(anyhow::Error::is::<StoppedByUser>);
     if keeping.in_turn.is_some() {
+        closed?;
         // The process that started both runs compares and reports.
         return match result {
             Ok(()) => {
@@ -187,7 +189,7 @@ fn client(
         Err(error) => Some(in_words(error)),
         Ok(()) => None,
     };
-    let mut exit = Exit::Done;
+    let (mut exit, mut compared) = (Exit::Done, Ok(()));
     if !has_nothing || as_json {
         let number = recorder.number();
         let outcome = report::TestResult {
@@ -206,9 +208,13 @@ fn client(
         };
         let mut document = report::document(&outcome);
         if let Some(against) = against.filter(|_| result.is_ok()) {
-            let (comparison, judged) = against.compare(&report::view(&outcome), &keeping.store)?;
-            rig_report::comparison::append(&mut document, &comparison);
-            exit = judged;
+            match against.compare(&report::view(&outcome), &keeping.store) {
+                Ok((comparison, judged)) => {
+                    rig_report::comparison::append(&mut document, &comparison);
+                    exit = judged;
+                }
+                Err(failure) => compared = Err(failure),
+            }
         }
         if output_args.format == Format::Terminal && output.is_standard() {
             document = document.without_details();
@@ -218,6 +224,9 @@ fn client(
             note(format_args!("Kept as run {number}: {} --all", super::report::again(&number, &keeping.store)));
         }
     }
+    // What was measured is told before what could not be done with it.
+    closed?;
+    compared?;
     match result {
         Ok(()) => Ok(exit),
         Err(_) if stopped => Ok(Exit::Stopped),

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod labels;
+mod side_by_side;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -1,5 +1,6 @@
 //! `netrig serve` on a host that a command line reaches, for one run.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::IpAddr;
@@ -89,6 +90,8 @@ pub fn reach(host: &NamedHost, program: &Path, cancel: &Cancel) -> Result<Remote
 /// A host with a server that this machine's clients reach.
 pub struct ServingHost {
     pub server: RemoteServer,
+    /// Of hosts.toml.
+    pub labels: BTreeMap<String, String>,
     // It ends what runs there, so it goes last.
     remote: Remote,
 }
@@ -102,7 +105,7 @@ impl ServingHost {
         let remote = reach(host, program, cancel)?;
         let server = RemoteServer::start(&remote, ServerPorts { control: port, data: None }, key, cancel)
             .with_context(|| format!("on host {}", host.name))?;
-        Ok(Self { server, remote })
+        Ok(Self { server, labels: host.access.labels.clone(), remote })
     }
 
     /// By which address this machine reaches it.

@@ -1,8 +1,11 @@
 //! Other tools' tests as runs: those made with `--store-run`, and those of their outputs.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::thread;
 
 use serde_json::Value;
 
@@ -127,6 +130,60 @@ fn iterations_of_netperf_are_trials() {
         assert_eq!(comparison["figures"].as_array().unwrap().len(), 1);
         let differences = comparison["differences"].to_string();
         assert!(comparison["differences"].is_array() && !differences.contains("Asked for"), "{differences}");
+    });
+}
+
+/// Passes a control connection on, until the server has said so much.
+fn cut_after(messages: usize) -> u16 {
+    const MESSAGE: usize = 656;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        let (mut client, _) = listener.accept().unwrap();
+        let mut server = TcpStream::connect((Ipv4Addr::LOCALHOST, netperf::PORT)).unwrap();
+        let (mut from_client, mut to_server) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+        thread::spawn(move || io::copy(&mut from_client, &mut to_server));
+        let mut message = [0; MESSAGE];
+        for _ in 0..messages {
+            server.read_exact(&mut message).unwrap();
+            client.write_all(&message).unwrap();
+        }
+        [client, server].iter().for_each(|end| drop(end.shutdown(Shutdown::Both)));
+    });
+    port
+}
+
+#[test]
+fn what_netperf_has_measured_is_stored_where_something_fails_after_it() {
+    own(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let home = dir.path();
+        let _server = netperf::server(netperf::netrig("netserver"), "");
+        let netperf = |options: &str, stdout: Stdio| {
+            let mut command = netperf::netrig("netperf");
+            command.env("NETRIG_STORE", home.join("runs")).stdout(stdout);
+            command.args(options.split_whitespace()).output().unwrap()
+        };
+        let trials = |run: &Value| figure(run, "local", "transactions")["values"].as_array().unwrap().len();
+
+        // The server answers each iteration twice: where its data goes to, and its results.
+        let port = cut_after(2);
+        let cut = netperf(
+            &format!("-H 127.0.0.1 -p {port} -t TCP_RR -l 1 -i 3,3 -I 95,50 --store-run=cut -- -r 100,200"),
+            Stdio::piped(),
+        );
+        assert_eq!(cut.status.code(), Some(255), "{cut:?}");
+        let run = data(home, &["report", "cut"]);
+        assert_eq!(trials(&run), 1, "{run}");
+        let history: Value = serde_json::from_str(&text(&netrig(home, &["history", "--json"]))).unwrap();
+        let state = history["runs"][0]["state"].as_str().unwrap();
+        assert!(history["runs"][0]["trials"] == 1 && state.starts_with("failed: "), "{history}");
+
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let untold = netperf("-P 0 -H 127.0.0.1 -t TCP_RR -l 1 --store-run=untold -- -r 100,200", full.into());
+        assert!(!untold.status.success(), "{untold:?}");
+        let run = data(home, &["report", "untold"]);
+        assert_eq!(trials(&run), 1, "{run}");
     });
 }
 

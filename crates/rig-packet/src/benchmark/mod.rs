@@ -316,26 +316,15 @@ impl Benchmark {
         [trials, loss, latency, bursts, burst].into_iter().flatten().collect()
     }
 
-    /// Makes all tests by `offer`, which sends a stream.
-    ///
-    /// # Errors
-    /// Those of `offer`.
-    pub fn run<E>(&self, max: MaxRate, offer: impl FnMut(Stream) -> Result<Arrivals, E>) -> Result<Results, E> {
+    /// Makes all tests by `offer`, which sends a stream: what was found, and the error of `offer` that ended it. Of the test that it ended there
+    /// are the streams alone.
+    pub fn run<E>(&self, max: MaxRate, offer: impl FnMut(Stream) -> Result<Arrivals, E>) -> (Results, Result<(), E>) {
         let mut run = BenchmarkRun { offer, results: Results::default() };
-        run.search(&self.goals, max)?;
-        let throughput = run.results.throughput();
-        for &test in &self.tests {
-            match (test, throughput) {
-                (Test::FrameLoss, _) => run.frame_loss(max, self.duration)?,
-                (Test::Latency, Some(rate)) => run.latency(rate, self)?,
-                (Test::BackToBack, Some(_)) if run.results.no_bursts(max).is_none() => {
-                    run.back_to_back(max, self)?;
-                }
-                (Test::Recovery, Some(rate)) => run.recovery(rate, max, self)?,
-                (Test::Throughput | Test::Latency | Test::BackToBack | Test::Recovery, _) => {}
-            }
-        }
-        Ok(run.results)
+        let ended = run.search(&self.goals, max).and_then(|()| {
+            let throughput = run.results.throughput();
+            self.tests.iter().try_for_each(|test| run.test(*test, throughput, max, self))
+        });
+        (run.results, ended)
     }
 }
 
@@ -367,28 +356,41 @@ impl<E, F: FnMut(Stream) -> Result<Arrivals, E>> BenchmarkRun<F> {
         Ok(())
     }
 
+    fn test(&mut self, test: Test, throughput: Option<f64>, max: MaxRate, plan: &Benchmark) -> Result<(), E> {
+        match (test, throughput) {
+            (Test::FrameLoss, _) => self.frame_loss(max, plan.duration),
+            (Test::Latency, Some(rate)) => self.latency(rate, plan),
+            (Test::BackToBack, Some(_)) if self.results.no_bursts(max).is_none() => self.back_to_back(max, plan),
+            (Test::Recovery, Some(rate)) => self.recovery(rate, max, plan),
+            (Test::Throughput | Test::Latency | Test::BackToBack | Test::Recovery, _) => Ok(()),
+        }
+    }
+
     fn latency(&mut self, rate: f64, plan: &Benchmark) -> Result<(), E> {
+        let mut found = Vec::new();
         for _ in 0..plan.latency_trials {
             let (_, arrivals) = self.trial(stream(Purpose::Latency, rate, 2 * plan.duration))?;
-            self.results.latency.extend(arrivals.delay);
+            found.extend(arrivals.delay);
         }
+        self.results.latency = found;
         Ok(())
     }
 
     fn frame_loss(&mut self, max: MaxRate, duration: Duration) -> Result<(), E> {
-        let mut without = 0;
+        let (mut found, mut without) = (Vec::new(), 0);
         for percent in (1..=100 / LOSS_STEP).rev().map(|step| step * LOSS_STEP) {
             let rate = (max.nominal() * f64::from(percent) / 100.0).floor().max(1.0);
             if rate > max.generator {
                 continue;
             }
             let (trial, _) = self.trial(stream(Purpose::FrameLoss, rate, duration))?;
-            self.results.frame_loss.push(trial);
+            found.push(trial);
             without = if trial.loss_ratio() > 0.0 { 0 } else { without + 1 };
             if without == 2 {
                 break;
             }
         }
+        self.results.frame_loss = found;
         Ok(())
     }
 
@@ -424,12 +426,14 @@ impl<E, F: FnMut(Stream) -> Result<Arrivals, E>> BenchmarkRun<F> {
         // RFC 2544, 26.5: 110 % of the throughput or the maximum rate, whichever is lower.
         let overload = (throughput * OVERLOAD).min(max.offered()).floor().max(1.0);
         let reduced = (overload * RECOVERY).round().max(1.0);
+        let mut found = Vec::new();
         for _ in 0..plan.recoveries {
             let stream = Stream { then: Some(reduced), ..stream(Purpose::Recovery, overload, plan.duration) };
             let (_, arrivals) = self.trial(stream)?;
             let seconds = arrivals.lost_until.map(|until| until.as_secs_f64());
-            self.results.recovery.push(Recovery { overload, reduced, seconds });
+            found.push(Recovery { overload, reduced, seconds });
         }
+        self.results.recovery = found;
         Ok(())
     }
 }

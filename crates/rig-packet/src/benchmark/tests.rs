@@ -29,7 +29,7 @@ impl Device {
 
     fn results(self, plan: &Benchmark, line: Option<f64>) -> Results {
         let max = MaxRate { generator: self.generator, line };
-        let Ok(results) = plan.run(max, |stream| Ok::<_, Infallible>(self.offer(stream)));
+        let (results, Ok(())) = plan.run(max, |stream| Ok::<_, Infallible>(self.offer(stream)));
         results
     }
 }
@@ -101,7 +101,7 @@ fn what_the_generator_cannot_send_is_no_limit_of_the_device() {
     let device = Device { rate: 1e9, buffer: 0.0, generator: 1e6 };
     // What works on the sender's CPU keeps it from sending as much as it does alone.
     let alone = MaxRate { generator: 2e6, line: None };
-    let Ok(results) = plan().run(alone, |stream| Ok::<_, Infallible>(device.offer(stream)));
+    let (results, Ok(())) = plan().run(alone, |stream| Ok::<_, Infallible>(device.offer(stream)));
     assert!(results.is_held_back() && !results.is_generator_bound(alone), "{:?}", results.goals);
     assert!((results.throughput().unwrap() / 1e6 - 1.0).abs() < 0.006);
     let fast = Device { rate: 1e9, buffer: 0.0, generator: 1e6 };
@@ -119,11 +119,28 @@ fn a_device_that_forwards_nothing_has_no_throughput() {
 }
 
 #[test]
-fn an_error_ends_it() {
-    let mut left = 3;
-    let made = plan().run(MaxRate { generator: 1e6, line: None }, |_| {
-        left -= 1;
-        if left == 0 { Err("lost") } else { Ok(Arrivals { sent: 10, ..Arrivals::default() }) }
-    });
-    assert_eq!(made.unwrap_err(), "lost");
+fn an_error_ends_it_and_takes_nothing_of_what_was_found() {
+    let device = Device { rate: 500_000.0, buffer: 1000.0, generator: 1e6 };
+    let whole = device.results(&plan(), None);
+    let tests = [Purpose::Search, Purpose::Latency, Purpose::FrameLoss, Purpose::BackToBack, Purpose::Recovery];
+    // Of each kind of test the second stream fails.
+    for (before, purpose) in tests.into_iter().enumerate() {
+        let mut made = 0;
+        let (results, ended) = plan().run(MaxRate { generator: 1e6, line: None }, |stream| {
+            made += u32::from(stream.purpose == purpose);
+            if made == 2 { Err("lost") } else { Ok(device.offer(stream)) }
+        });
+        assert_eq!(ended, Err("lost"));
+        assert_eq!(results.trials, whole.trials[..results.trials.len()]);
+        assert_eq!(results.trials.iter().filter(|trial| trial.purpose == purpose).count(), 1);
+        let expected = Results {
+            goals: if before > 0 { whole.goals.clone() } else { Vec::new() },
+            latency: if before > 1 { whole.latency.clone() } else { Vec::new() },
+            frame_loss: if before > 2 { whole.frame_loss.clone() } else { Vec::new() },
+            back_to_back: whole.back_to_back.clone().filter(|_| before > 3),
+            recovery: Vec::new(),
+            trials: results.trials.clone(),
+        };
+        assert_eq!(results, expected, "{purpose:?}");
+    }
 }

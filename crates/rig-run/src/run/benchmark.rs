@@ -27,7 +27,8 @@ const GENERATOR_MIN: f64 = 1000.0;
 type Interim<'a> = &'a mut dyn FnMut(&str, &Sample);
 
 impl Trials {
-    /// Makes the benchmarks; the window is a trial at the throughput. `generator` is its own limit where something is between its ends.
+    /// Makes the benchmarks; the window is a trial at the throughput. `generator` is its own limit where something is between its ends. What
+    /// fails once the throughput is known takes nothing of what was found until then: it is the last of what is returned.
     pub(super) fn benchmark(
         &self,
         stage: Stage<'_>,
@@ -36,7 +37,7 @@ impl Trials {
         generator: Option<f64>,
         phases: Phases,
         interim: Interim<'_>,
-    ) -> Result<(Observation, BenchmarkRecord)> {
+    ) -> Result<(Observation, BenchmarkRecord, Result<()>)> {
         let frame = scenario.traffic.packets.as_ref().and_then(|packets| packets.frame);
         let frame = frame.context("find the size of the frames")?;
         let generator = match generator {
@@ -47,7 +48,7 @@ impl Trials {
         let benchmark = plan.in_windows(phases.window);
         let mut best: Option<(f64, Observation)> = None;
         let mut clock_bound_ns = 0;
-        let results = benchmark.run(max, |stream| -> Result<Arrivals> {
+        let (results, ended) = benchmark.run(max, |stream| -> Result<Arrivals> {
             // Clocks go apart while loads are searched for, and these streams are timed from one end to the other.
             let is_timed = matches!(stream.purpose, Purpose::Latency | Purpose::Recovery);
             let renewed = is_timed.then(|| Clocks::of(stage.testbed)).transpose()?;
@@ -64,18 +65,20 @@ impl Trials {
                 best = Some((stream.rate, observed));
             }
             Ok(arrivals)
-        })?;
+        });
         let throughput = results.throughput();
-        let observed = match best.filter(|(rate, _)| Some(*rate) == throughput) {
-            Some((_, observed)) => observed,
-            None => {
+        let at_throughput = best.filter(|(rate, _)| Some(*rate) == throughput);
+        let (observed, ended) = match (at_throughput, ended) {
+            (Some((_, observed)), ended) => (observed, ended),
+            (None, Err(error)) => return Err(error),
+            (None, Ok(())) => {
                 // Where nothing was upheld, a slow stream shows what happens.
                 let rate = throughput.unwrap_or(max.offered() / 100.0);
                 let stream = Stream { purpose: Purpose::Search, rate, duration: phases.window, then: None };
-                self.stream(stage, scenario, stream, phases, interim)?
+                (self.stream(stage, scenario, stream, phases, interim)?, Ok(()))
             }
         };
-        Ok((observed, BenchmarkRecord { frame, plan: benchmark, max, clock_bound_ns, results }))
+        Ok((observed, BenchmarkRecord { frame, plan: benchmark, max, clock_bound_ns, results }, ended))
     }
 
     /// Frames per second that the generator sends and receives with what is between its ends here.

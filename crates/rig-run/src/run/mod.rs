@@ -11,6 +11,7 @@ mod clocks;
 mod course;
 mod deciding;
 mod left_out;
+mod measured;
 mod pairs;
 mod programme;
 mod progress;
@@ -45,6 +46,7 @@ pub use left_out::{
     DatapathTrials, LostHost, MissingResource, NoScenarioLeft, SkippedScenarioLog, TestbedUnavailable, add, leave_out,
     one_line, why_not_here,
 };
+pub use measured::{FailedAfterTrial, measured};
 pub use progress::{Progress, TurnLimit, TurnsProgress};
 pub use rehearse::rehearse;
 pub use rig::{Rig, Trials};
@@ -68,7 +70,8 @@ pub trait Execute {
     ///
     /// # Errors
     /// [`StoppedByUser`] when the user stopped it, [`LostHost`] when the nodes' host is gone, [`TestbedUnavailable`] when the machine did
-    /// not let the testbed be made; anything else says what failed of this scenario.
+    /// not let the testbed be made; anything else says what failed of this scenario. What fails once the trial is measured brings its record:
+    /// [`measured`] has both.
     fn trial(
         &mut self,
         scenario: &Scenario,
@@ -236,8 +239,9 @@ impl<'a> Blocks<'a> {
             let (scenario, ordinal) = (entry.scenario, entry.trials + 1);
             observer.trial_started(scenario, ordinal);
             let mut interim = |worker: &str, sample: &Interim| observer.interim(worker, sample);
-            let record = match execute.trial(scenario, ordinal, self.plan.timing, &mut interim) {
-                Ok(record) => record,
+            let made = execute.trial(scenario, ordinal, self.plan.timing, &mut interim);
+            let (record, afterwards) = match measured(made) {
+                Ok(trial) => trial,
                 Err(error) => {
                     self.go_without(scenario, ordinal, error, observer, without)?;
                     continue;
@@ -250,6 +254,9 @@ impl<'a> Blocks<'a> {
             self.all[index].add(&record);
             if let Some(deciding) = &mut self.deciding {
                 deciding.add(record);
+            }
+            if let Err(error) = afterwards {
+                self.go_without(scenario, ordinal, error, observer, without)?;
             }
         }
         Ok(false)

@@ -32,6 +32,7 @@ use super::before;
 use super::calibration::gauge;
 use super::clocks::Clocks;
 use super::course::{Counting, ProgrammeWindow, refuse_missed_window};
+use super::measured::{FailedAfterTrial, measured};
 use super::programme::carry_out;
 use super::search::{offered, search, with_opening};
 use super::stacks::{Sampling, prepare_stacks};
@@ -242,9 +243,10 @@ impl Trials {
         let programme = &scenario.programme;
         let (mut observed, mut search, mut limit, mut benchmark) = (None, None, None, None);
         let benchmarks = scenario.traffic.packets.as_ref().and_then(|packets| packets.benchmark.as_ref());
+        let mut afterwards = Ok(());
         if let Some(plan) = benchmarks {
-            let (at_limit, found) = self.benchmark(stage, scenario, plan, generator, timing.phases, interim)?;
-            (observed, benchmark) = (Some(at_limit), Some(found));
+            let (at_limit, found, ended) = self.benchmark(stage, scenario, plan, generator, timing.phases, interim)?;
+            (observed, benchmark, afterwards) = (Some(at_limit), Some(found), ended);
         } else if let Some(plan) = searched {
             let (at_limit, found) = self.find(stage, scenario, plan, generator, timing.phases, interim)?;
             (observed, search) = (Some(at_limit).filter(|_| programme.is_plain()), found);
@@ -301,10 +303,16 @@ impl Trials {
         }
         record.flags = flags(&record, &scenario.topology, &self.cores, &scenario.filled());
         let profiled = scenario.profile.then(Map::built_in);
-        if let Some(map) = self.layers.as_ref().or(profiled.as_ref()) {
-            record.layers = Some(self.by_layer(map, stage, scenario, &record, (known, timing.phases))?);
+        if let Some(map) = self.layers.as_ref().or(profiled.as_ref()).filter(|_| afterwards.is_ok()) {
+            match self.by_layer(map, stage, scenario, &record, (known, timing.phases)) {
+                Ok(layers) => record.layers = Some(layers),
+                Err(error) => afterwards = Err(error),
+            }
         }
-        Ok(record)
+        match afterwards {
+            Ok(()) => Ok(record),
+            Err(error) => Err(FailedAfterTrial::new(record, error).into()),
+        }
     }
 
     /// The window at the limit, or at a share of it, and how that was found.
@@ -565,7 +573,8 @@ impl Trials {
         let observed = self.observe(stage, scenario, phases, false, &mut |_, _| ())?;
         // Agents work for all nodes, as the runner does.
         let all_ns = (own_cpu_ns() + agents.cpu_ns()?).saturating_sub(before_ns);
-        agents.detach()?;
+        // What cannot be ended is told by a trial of the scenario, which has the same; the cost is known.
+        let _ = agents.detach();
         let window_ns = (observed.window.1 - observed.window.0).max(1) as f64;
         let own = |node: &NodeRecord| {
             let workers = observed.workers.iter().filter(|worker| node_of(&worker.name) == node.name);
@@ -604,7 +613,8 @@ impl Trials {
         let stage = Stage::new(&testbed, &agents, &clocks);
         let made = self.trial_with(stage, scenario, generator, ordinal, timing, interim);
         // A load that nothing carries any more fails, too.
-        let record = made.map_err(|error| if ends_runs(&error) { error } else { agents.lost().unwrap_or(error) })?;
+        let lost = |error: anyhow::Error| if ends_runs(&error) { error } else { agents.lost().unwrap_or(error) };
+        let (record, afterwards) = measured(made.map_err(|error| FailedAfterTrial::with_failure(error, lost)))?;
         let ends = scenario.traffic.pairs.first().filter(|_| scenario.topology.path().is_bare());
         if let (Some(search), Some((from, to))) = (&record.search, ends) {
             // What others would search again is known.
@@ -615,11 +625,10 @@ impl Trials {
             }
         }
         let closing = Instant::now();
-        agents.detach()?;
-        testbed.tear_down()?;
+        let closed = agents.detach().and(testbed.tear_down());
         let teardown = closing.elapsed();
         let calibration = gauged.map(|before| Calibration { before, after: gauge(&cpus) });
-        Ok(TrialRecord {
+        let record = TrialRecord {
             calibration,
             set: scenario.topology.chosen().iter().map(ToString::to_string).collect(),
             before: scenario.before.clone(),
@@ -628,7 +637,11 @@ impl Trials {
             teardown_us: teardown.as_micros() as u64,
             total_us: started.elapsed().as_micros() as u64,
             ..record
-        })
+        };
+        match afterwards.and(closed) {
+            Ok(()) => Ok(record),
+            Err(error) => Err(FailedAfterTrial::new(record, error).into()),
+        }
     }
 }
 
@@ -636,11 +649,13 @@ impl Rig {
     /// What ends with the signal that stops the run, or with the host, has not failed by itself.
     fn make<T>(&mut self, make: impl FnOnce(&mut Trials, &mut (dyn Host + 'static)) -> Result<T>) -> Result<T> {
         let Self { host, trials } = self;
-        make(trials, host.as_mut()).map_err(|error| match host.clock() {
+        let made = make(trials, host.as_mut());
+        let why = |error: anyhow::Error| match host.clock() {
             _ if trials.cancel.is_cancelled() => StoppedByUser.into(),
             Err(gone) => LostHost::new(gone).into(),
             Ok(_) => error,
-        })
+        };
+        made.map_err(|error| FailedAfterTrial::with_failure(error, why))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests between two machines in the store.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result};
@@ -33,6 +34,8 @@ pub struct TrialRecorder<'a> {
     test: &'a Test,
     planned: u32,
     keeping: &'a StoreOptions,
+    /// What users tell the server's machine apart by, where hosts.toml has it.
+    peer_labels: BTreeMap<String, String>,
     pub live: IntervalDisplay,
     /// What this machine's sockets are bound to, in words.
     pub source: Option<String>,
@@ -54,6 +57,7 @@ impl<'a> TrialRecorder<'a> {
         planned: u32,
         live: IntervalDisplay,
         keeping: &'a StoreOptions,
+        peer_labels: BTreeMap<String, String>,
     ) -> Result<Self, Failure> {
         let opened = match keeping.no_store {
             true => Ok(None),
@@ -75,6 +79,7 @@ impl<'a> TrialRecorder<'a> {
             test,
             planned,
             keeping,
+            peer_labels,
             live,
             source: Some(&test.source).filter(|source| !source.is_default()).map(ToString::to_string),
             environment: Environment { cpu_time: accounting(), ..host::environment(false, BUILD) },
@@ -153,6 +158,8 @@ impl<'a> TrialRecorder<'a> {
 
 impl Watch for TrialRecorder<'_> {
     fn connected(&mut self, address: SocketAddr, machine: &Environment) -> Result<()> {
+        // It does not know them itself.
+        let machine = &Environment { labels: self.peer_labels.clone(), ..machine.clone() };
         self.live.connected(address, machine)?;
         if self.id.is_none() && self.store.is_some() {
             let new = self.new_run(address, machine)?;
@@ -169,11 +176,13 @@ impl Watch for TrialRecorder<'_> {
         self.live.done(ends)?;
         let record = trial(ends, &self.test.client, self.trials.len() as u32 + 1, self.since_unix_ms);
         self.since_unix_ms = Timestamp::now().as_millisecond();
-        if let (Some(store), Some(id)) = (&mut self.store, self.id) {
-            store.add_trial(id, &record)?;
-        }
+        let stored = match (&mut self.store, self.id) {
+            (Some(store), Some(id)) => store.add_trial(id, &record),
+            _ => Ok(()),
+        };
+        // Also what is not stored was measured, and is told.
         self.trials.push(record);
-        Ok(())
+        Ok(stored?)
     }
 }
 

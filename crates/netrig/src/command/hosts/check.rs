@@ -26,6 +26,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::labels::{self, HostLabel};
+use super::side_by_side::side_by_side;
 use super::{NodeOnHost, NodesOnHosts, group_number};
 use crate::command::doctor::support;
 use crate::command::run::Survey;
@@ -139,31 +140,57 @@ pub fn check(nodes: &[NodeOnHost], labels: &[HostLabel], file: Option<&Path>, js
 }
 
 fn examine(nodes: &[NodeOnHost], file: Option<&Path>, suites: Vec<Suite>) -> HostsReport {
-    let (mut hosts, mut members, mut cpus) = (Vec::new(), Vec::new(), BTreeMap::new());
-    let mut cards = Cards::new();
-    for node in nodes {
+    let told = nodes.iter().inspect(|node| note(format!("Reaching {node}")));
+    side_by_side(told, |node| Ok(NodeAnswer::of(node, file)), |answers| report(nodes, answers, suites))
+}
+
+/// A host as it answers, or does not.
+struct NodeAnswer {
+    /// Of hosts.toml, also where it is not reached.
+    labels: BTreeMap<String, String>,
+    reached: anyhow::Result<ReachedNode>,
+}
+
+struct ReachedNode {
+    state: HostState,
+    member: HostOfNode,
+    /// That hosts.toml names.
+    cpus: Option<CpuSet>,
+    cards: BTreeMap<String, BTreeMap<String, String>>,
+}
+
+impl NodeAnswer {
+    fn of(node: &NodeOnHost, file: Option<&Path>) -> Self {
         let begun = Instant::now();
-        note(format!("Reaching {node}"));
         let named = node.named(file);
         let labels = named.as_ref().ok().and_then(Option::as_ref).map(|named| named.access.labels.clone());
-        let reached = named.and_then(|named| node.start(named)).and_then(|(member, own)| {
+        let reached = named.and_then(|named| node.start(named)).and_then(|(member, cpus)| {
             let after_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
             // What it does not tell of its cards keeps nobody from using it.
-            let of_host = member.host.cards().unwrap_or_default();
-            let state = reached(&member, after_ms, &of_host)?;
-            cards.insert(node.node.clone(), of_host);
-            Ok((state, member, own))
+            let cards = member.host.cards().unwrap_or_default();
+            let state = reached(&member, after_ms, &cards)?;
+            Ok(ReachedNode { state, member, cpus, cards })
         });
+        Self { labels: labels.unwrap_or_default(), reached }
+    }
+}
+
+fn report(nodes: &[NodeOnHost], answers: Vec<anyhow::Result<NodeAnswer>>, suites: Vec<Suite>) -> HostsReport {
+    let (mut hosts, mut members, mut cpus) = (Vec::new(), Vec::new(), BTreeMap::new());
+    let mut cards = Cards::new();
+    for (node, answer) in nodes.iter().zip(answers) {
+        let lost = |why| NodeAnswer { labels: BTreeMap::new(), reached: Err(why) };
+        let NodeAnswer { labels, reached } = answer.unwrap_or_else(lost);
         let state = match reached {
-            Ok((state, member, own)) => {
+            Ok(ReachedNode { state, member, cpus: own, cards: of_host }) => {
                 cpus.extend(own.map(|own| (node.node.clone(), own)));
+                cards.insert(node.node.clone(), of_host);
                 members.push(member);
                 state
             }
             Err(why) => HostState::NotReached { why: in_words(&why) },
         };
-        let (host, labels) = (node.host.to_string(), labels.unwrap_or_default());
-        hosts.push(HostReport { node: node.node.clone(), host, labels, state });
+        hosts.push(HostReport { node: node.node.clone(), host: node.host.to_string(), labels, state });
     }
     let all = members.len() == nodes.len();
     let group = all.then(|| HostGroup::new(members, group_number()));

@@ -125,13 +125,23 @@ fn carry_out(remote: &Remote, key: &str, test: &ClientTest, cancel: &Cancel) -> 
     let _ = writeln!(stdin, "{key}");
     let deadline = Instant::now() + phases.warm_up + phases.window + phases.cool_down + PATIENCE;
     let said = read(&stdout, deadline, cancel, |_| false)?;
-    let errors = read(&stderr, deadline, cancel, |_| false)?;
-    let status = life.0.wait().context("wait for the client")?;
-    if !status.success() {
-        let why = last_line(&errors).map_or_else(|| status.to_string(), str::to_owned);
-        return Err(anyhow!(why));
+    let told = trial_of(&said);
+    let ended = read(&stderr, deadline, cancel, |_| false).and_then(|errors| {
+        let status = life.0.wait().context("wait for the client")?;
+        let why = || anyhow!(last_line(&errors).map_or_else(|| status.to_string(), str::to_owned));
+        if status.success() { Ok(()) } else { Err(why()) }
+    });
+    match (told, ended) {
+        // However the client ended, this was measured.
+        (Ok(record), _) => Ok(record),
+        (Err(_), Err(why)) => Err(why),
+        (Err(unread), Ok(())) => Err(unread),
     }
-    let report: BTreeMap<String, Value> = serde_json::from_slice(&said).context("read the client's report")?;
+}
+
+/// The trial of a client's report.
+fn trial_of(said: &[u8]) -> Result<TrialRecord> {
+    let report: BTreeMap<String, Value> = serde_json::from_slice(said).context("read the client's report")?;
     let data = report.get("data").cloned().context("read the client's report")?;
     let data: TestData = serde_json::from_value(data).context("read the client's report")?;
     data.trials.into_iter().next().context("the client made no trial")

@@ -6,7 +6,7 @@ use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams::note;
 use rig_facts::record::TrialRecord;
 use rig_run::run::budget::{FirstBlocks, Forecast, ForecastBasis};
-use rig_run::run::{Execute, add, ends_runs, one_line};
+use rig_run::run::{Execute, add, ends_runs, measured, one_line};
 use rig_stats::blocks::order;
 use rig_suite::suite::{Suite, Timing};
 
@@ -60,15 +60,18 @@ impl PastTrials {
                 if bench.is_left_out(&scenario.id) {
                     continue;
                 }
-                let record = bench.rig.trial(scenario, block + 1, &first.timing, &mut |_, _| ());
-                match record {
-                    Ok(record) => trials.push(TrialRecord { block: Some(block + 1), ..record }),
+                let made = measured(bench.rig.trial(scenario, block + 1, &first.timing, &mut |_, _| ()));
+                let made = made.and_then(|(record, afterwards)| {
+                    trials.push(TrialRecord { block: Some(block + 1), ..record });
+                    afterwards
+                });
+                match made {
                     Err(error) if ends_runs(&error) => {
                         return Err(error.context(format!("first block {} of {}", block + 1, scenario.id)).into());
                     }
                     Err(error) if block == 0 => add(&mut bench.left_out, &scenario.id, one_line(&error)),
                     // One that failed later has shown how it scatters, and the run tells whether it fails again.
-                    Err(_) => {}
+                    Ok(()) | Err(_) => {}
                 }
             }
         }

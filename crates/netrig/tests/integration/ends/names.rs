@@ -1,4 +1,4 @@
-//! Names of servers, and a name server that says nothing.
+//! Names of servers and of addresses of one's own, and a name server that says nothing.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -12,8 +12,9 @@ use crate::world::{own, until};
 /// Far less than the look-ups would take by themselves.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Every command that is given a server's name, and the status that it ends with when it is stopped.
-const COMMANDS: [(i32, &[&str]); 8] = [
+/// Every command that is given a server's name, those that are given that of an address to send from, and the status that each ends with when
+/// it is stopped.
+const COMMANDS: [(i32, &[&str]); 11] = [
     (130, &["stream", "--client", "server.example"]),
     (130, &["rr", "--client", "server.example"]),
     (130, &["udp", "--client", "server.example"]),
@@ -21,6 +22,9 @@ const COMMANDS: [(i32, &[&str]); 8] = [
     (130, &["netperf", "-H", "server.example"]),
     (130, &["netperf", "-N", "-H", "server.example"]),
     (130, &["netperf", "-N", "-H", "127.0.0.1", "--", "-H", "server.example"]),
+    (0, &["iperf3", "-c", "127.0.0.1", "-B", "client.example"]),
+    (130, &["netperf", "-H", "127.0.0.1", "-L", "client.example"]),
+    (130, &["netperf", "-N", "-H", "127.0.0.1", "-L", "client.example"]),
     (130, &["ntttcp", "-s", "-m", "1,*,server.example"]),
 ];
 

@@ -288,6 +288,59 @@ fn hosts_are_checked_ahead() {
     });
 }
 
+/// The first of them says nothing until the last two have greeted: reached one after the other, it would be waited for in vain.
+#[test]
+fn hosts_are_checked_side_by_side() {
+    world::own(|| {
+        let machines = Machines::new(3);
+        let hosts = fs::read_to_string(machines.file("hosts.toml")).unwrap();
+        let said = ["m2", "m3"].map(|name| machines.file(name).display().to_string());
+        let wrapped = |script: &str| format!("command = [\"sh\", \"-c\", \"{script}\", ");
+        let waits = format!(
+            "until grep -q protocol {} && grep -q protocol {}; do sleep 0.05; done 2>/dev/null",
+            said[0], said[1]
+        );
+        let mut parts = hosts.split_inclusive("program").map(str::to_owned).collect::<Vec<_>>();
+        for (part, script) in parts.iter_mut().zip([
+            format!("{waits}; exec \\\"$0\\\" \\\"$@\\\""),
+            format!("\\\"$0\\\" \\\"$@\\\" | tee {}", said[0]),
+            format!("\\\"$0\\\" \\\"$@\\\" | tee {}", said[1]),
+        ]) {
+            *part = part.replace("command = [", &wrapped(&script));
+        }
+        let gone = "\n[host.gone]\ncommand = [\"false\"]\nprogram = \"netrig\"\n";
+        fs::write(machines.file("hosts.toml"), parts.concat() + gone).unwrap();
+        let check = |nodes: &[&str]| {
+            let mut check = world::netrig();
+            check.args(["hosts", "check", "--json", "--hosts"]).arg(machines.file("hosts.toml")).args(nodes);
+            check.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let output = check(&["a=m1", "b=gone", "c=m2", "d=m3"]).wait_with_output().unwrap();
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let told: Vec<_> =
+            report["hosts"].as_array().unwrap().iter().map(|one| (&one["host"], &one["state"])).collect();
+        let expected = [("m1", "reached"), ("gone", "not-reached"), ("m2", "reached"), ("m3", "reached")];
+        let expected = expected.map(|(host, state)| (Value::from(host), Value::from(state)));
+        assert_eq!(told, expected.each_ref().map(|(host, state)| (host, state)), "{report}");
+        assert_eq!(output.status.code(), Some(3));
+        let noted = String::from_utf8(output.stderr).unwrap();
+        let noted: Vec<&str> = noted.lines().filter_map(|line| line.strip_prefix("Reaching ")).collect();
+        assert_eq!(noted, ["a=m1", "b=gone", "c=m2", "d=m3"]);
+
+        // Nobody says what the first waits for.
+        said.iter().for_each(|file| fs::remove_file(file).unwrap());
+        let mut hangs = check(&["a=m1", "b=gone"]);
+        let is_waiting =
+            || world::processes().iter().any(|process| process.command.starts_with("sh -c until")).then_some(());
+        assert!(world::until(TIMEOUT, is_waiting).is_some(), "it is not being reached");
+        kill_process(Pid::from_child(&hangs), Signal::INT).unwrap();
+        let ended = world::until(TIMEOUT, || hangs.try_wait().unwrap());
+        assert!(ended.is_some_and(|status| !status.success()), "Ctrl-C does not end it: {ended:?}");
+        drop(machines);
+        world::assert_nothing_left("of a check that was stopped");
+    });
+}
+
 #[test]
 fn a_node_without_a_host_of_its_own_is_refused() {
     world::own(|| {

@@ -225,6 +225,34 @@ fn a_test_starts_its_server_on_a_host() {
 }
 
 #[test]
+fn labels_of_a_server_that_a_test_starts_are_in_its_record_and_compared() {
+    world::own(|| {
+        let switch = Switch::new(2);
+        switch.name_all("");
+        let unlabelled = fs::read_to_string(switch.file("hosts.toml")).unwrap();
+        let netrig = |arguments: &[&str]| {
+            let mut netrig = world::netrig();
+            netrig.args(arguments).args(["--format", "json", "--store"]).arg(switch.file("store.sqlite"));
+            json(&switch.machines[0].run(|| netrig.stdin(Stdio::null()).output().unwrap()).unwrap())
+        };
+        let hosts = switch.file("hosts.toml");
+        for rack in ["b1", "b2"] {
+            let labelled = unlabelled.replace("[host.m2]\n", &format!("[host.m2]\nlabels = {{ rack = \"{rack}\" }}\n"));
+            fs::write(&hosts, labelled).unwrap();
+            let of_host = ["rr", "--on", "m2", "--time", "200ms", "--warm-up", "100ms", "--quiet", "--hosts"];
+            let report = netrig(&[&of_host[..], &[hosts.to_str().unwrap()]].concat());
+            assert_eq!(report["data"]["server"]["labels"]["rack"], rack, "{report}");
+        }
+        let stored = netrig(&["report", "1"]);
+        assert_eq!(stored["data"]["server"]["labels"]["rack"], "b1", "{stored}");
+        let compared = netrig(&["compare", "1", "2"]);
+        let differences = compared["data"]["differences"].as_array().unwrap();
+        let rack = differences.iter().find(|one| one["what"] == "Server: Label rack").unwrap();
+        assert_eq!((&rack["old"], &rack["new"]), (&"b1".into(), &"b2".into()));
+    });
+}
+
+#[test]
 fn nothing_is_left_of_pairs_whose_runner_is_killed() {
     world::own(|| {
         let switch = Switch::new(2);

@@ -1,4 +1,4 @@
-//! A link to a host that passes nothing for a while, and then goes on.
+//! A link to a host that passes nothing for a while, and then goes on, or breaks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -47,7 +47,8 @@ struct Relay {
     to_host: PathBuf,
     from_host: PathBuf,
     moment: Moment,
-    length: Duration,
+    /// For how long nothing is passed on; `None`: for good.
+    length: Option<Duration>,
     link: Mutex<Link>,
     changed: Condvar,
     /// What it stalled before, once the moment has come.
@@ -55,7 +56,7 @@ struct Relay {
 }
 
 impl Relay {
-    fn new(directory: &Path, moment: Moment, length: Duration) -> Self {
+    fn new(directory: &Path, moment: Moment, length: Option<Duration>) -> Self {
         let pipe = |name: &str| {
             let path = directory.join(name);
             mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
@@ -99,6 +100,9 @@ impl Relay {
                 if !self.moment.line.is_empty() && text.contains(self.moment.line) {
                     if said == self.moment.before {
                         self.stall(&text);
+                        if self.length.is_none() {
+                            break;
+                        }
                     }
                     said += 1;
                 }
@@ -142,7 +146,8 @@ impl Relay {
         *self.stalled_before.lock().unwrap() = Some(before.chars().take(200).collect());
         let mut link = self.link.lock().unwrap();
         link.is_stalled = true;
-        link = self.changed.wait_timeout_while(link, self.length, |link| !link.is_over).unwrap().0;
+        let length = self.length.unwrap_or_default();
+        link = self.changed.wait_timeout_while(link, length, |link| !link.is_over).unwrap().0;
         link.is_stalled = false;
         self.changed.notify_all();
     }
@@ -203,7 +208,7 @@ fn stalls_of(length: Duration, of_reaching: Duration) -> Vec<RunEnd> {
             .map(|(machines, moment)| {
                 scope.spawn(|| {
                     let length = if moment.line.is_empty() { of_reaching } else { length };
-                    let relay = Relay::new(machines.file("").as_path(), *moment, length);
+                    let relay = Relay::new(machines.file("").as_path(), *moment, Some(length));
                     let end = run_with(machines, &relay);
                     let before = relay.stalled_before.lock().unwrap();
                     assert!(before.is_some(), "{}: the moment did not come: {}", end.phase, end.said);
@@ -239,6 +244,21 @@ fn a_run_goes_on_where_the_link_to_a_host_stalls_for_seconds() {
 #[ignore = "takes a minute: .ci/nightly"]
 fn a_run_goes_on_where_the_link_to_a_host_stalls_for_half_of_what_it_waits() {
     world::own(|| assert_all_go_on(stalls_of(Duration::from_secs(30), Duration::from_secs(8))));
+}
+
+#[test]
+fn a_trial_is_kept_after_which_the_link_to_a_host_breaks() {
+    world::own(|| {
+        let machines = Machines::new(2);
+        let [.., taking_down] = MOMENTS;
+        let relay = Relay::new(machines.file("").as_path(), taking_down, None);
+        let RunEnd { status, said, told, stored, .. } = run_with(&machines, &relay);
+        assert_eq!((status, told, stored), (Some(4), 1, 1), "{said}");
+        let why = said.lines().find(|line| line.starts_with("netrig: ")).unwrap_or_default();
+        assert!(why.contains("m2"), "{said}");
+        drop(machines);
+        world::assert_nothing_left("of a run that lost a host");
+    });
 }
 
 /// Longer than answers are waited for, and than hosts are until they greet.

@@ -15,7 +15,7 @@ use super::world::NETRIG;
 
 /// netperf looks up families of addresses that the machine has on other interfaces than the loopback.
 const HERE: [&str; 2] = ["10.9.0.1", "fd09::1"];
-const PORT: u16 = 12_865;
+pub const PORT: u16 = 12_865;
 
 pub fn netrig(tool: &str) -> Command {
     let mut command = Command::new(NETRIG);

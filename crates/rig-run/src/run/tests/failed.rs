@@ -146,3 +146,79 @@ fn a_cost_that_cannot_be_measured_ends_no_run() {
     rig_cost(&plan, bench.id, &mut dear, &mut (), &mut without).unwrap();
     assert_eq!((dear.0.len(), left_out.len()), (2, 0), "each is tried, and none is left out for it");
 }
+
+/// Makes what a fake does; a trial whose words `fails` has fails once it is measured.
+struct FailingAfterwards<F, G> {
+    fake: Fake<F>,
+    fails: G,
+}
+
+impl<F, G> Execute for FailingAfterwards<F, G>
+where
+    F: FnMut(&str, u32) -> Result<(f64, f64)>,
+    G: Fn(&str, u32) -> Result<()>,
+{
+    fn trial(
+        &mut self,
+        scenario: &Scenario,
+        ordinal: u32,
+        timing: &Timing,
+        interim: &mut dyn FnMut(&str, &Interim),
+    ) -> Result<TrialRecord> {
+        let record = self.fake.trial(scenario, ordinal, timing, interim)?;
+        match (self.fails)(&scenario.id, ordinal) {
+            Ok(()) => Ok(record),
+            Err(error) => Err(FailedAfterTrial::new(record, error).into()),
+        }
+    }
+
+    fn rig_cost(&mut self, scenario: &Scenario, timing: &Timing) -> Result<RigCost> {
+        self.fake.rig_cost(scenario, timing)
+    }
+}
+
+#[test]
+fn a_trial_is_kept_whose_testbed_cannot_be_taken_down() {
+    let suite = suite(&["A", "B"]);
+    let stands = |id: &str, ordinal| match (id, ordinal) {
+        ("B", 2) => Err(anyhow::anyhow!("eth1 is gone").context("take down the testbed")),
+        _ => Ok(()),
+    };
+    let mut bench = Bench::new();
+    let mut failing = FailingAfterwards { fake: Fake::new(steady), fails: stands };
+    let (result, settled) = bench.run(&suite, &times(&suite, 3), &mut failing, &mut ());
+    result.unwrap();
+    let mut stored = bench.stored();
+    stored.sort();
+    assert_eq!(stored, ["A1", "A2", "A3", "B1", "B2"]);
+    let failed = failed(2, "take down the testbed: eth1 is gone");
+    assert_eq!(ends(&settled), BTreeMap::from([("A", (3, &RepetitionEnd::Fixed)), ("B", (2, &failed))]));
+
+    // The first, too: its scenario is in the run, with one trial.
+    let first = |id: &str, _| if id == "B" { bail!("eth1 is gone") } else { Ok(()) };
+    let mut bench = Bench::new();
+    let mut failing = FailingAfterwards { fake: Fake::new(steady), fails: first };
+    let (result, settled) = bench.run(&suite, &times(&suite, 2), &mut failing, &mut ());
+    result.unwrap();
+    assert_eq!((ends(&settled)["B"].0, bench.left_out()), (1, Vec::new()));
+}
+
+#[test]
+fn a_trial_is_kept_after_which_the_host_is_lost() {
+    let suite = suite(&["A", "B"]);
+    let lost = |id: &str, ordinal| match (id, ordinal) {
+        ("B", 2) => Err(LostHost::new(anyhow::anyhow!("host child is gone")).into()),
+        _ => Ok(()),
+    };
+    let mut bench = Bench::new();
+    let mut failing = FailingAfterwards { fake: Fake::new(steady), fails: lost };
+    let (result, settled) = bench.run(&suite, &times(&suite, 5), &mut failing, &mut ());
+    assert_eq!(format!("{:#}", result.unwrap_err()), "trial 2 of scenario B: host child is gone");
+    assert_eq!(bench.stored().last().map(String::as_str), Some("B2"));
+    assert_eq!(ends(&settled)["B"], (2, &RepetitionEnd::Unfinished));
+    // Who does not know of the record has the failure, in the same words.
+    let record = trial("A", 1, (1.0, 1.0));
+    let error =
+        anyhow::Error::from(FailedAfterTrial::new(record, anyhow::anyhow!("eth1 is gone").context("take down")));
+    assert_eq!(format!("{error:#}"), "take down: eth1 is gone");
+}
