@@ -20,11 +20,22 @@ pub trait RunKeeper {
     /// Why not.
     fn prepare(&mut self, label: Option<&str>) -> Result<(), Failure>;
 
-    /// Keeps tests as trials of one run, and why the one behind them failed, where it did.
+    /// Keeps tests as trials of one run.
     ///
     /// # Errors
     /// Why it cannot.
-    fn keep(&mut self, tests: Vec<ToolTest>, failed: Option<&str>) -> Result<(), Failure>;
+    fn keep(&mut self, tests: Vec<ToolTest>, end: ToolRunEnd<'_>) -> Result<(), Failure>;
+}
+
+/// What came behind the tests of a run that are kept.
+#[derive(Debug, Clone, Copy)]
+pub enum ToolRunEnd<'a> {
+    /// Nothing: all that was wanted was measured.
+    Complete,
+    /// The user stopped it.
+    Stopped,
+    /// One that failed, and why.
+    Failed(&'a str),
 }
 
 const OPTION: &str = "--store-run";

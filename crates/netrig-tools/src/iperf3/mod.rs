@@ -43,7 +43,7 @@ use self::error::{Code, TestError};
 use self::options::{OptionError, Parsed, SHORT_USAGE};
 use self::report::{FEATURES, Report, SHOWN_VERSION, system_info};
 use self::settings::{Role, Settings};
-use crate::store_run::{RunKeeper, ToolTest};
+use crate::store_run::{RunKeeper, ToolRunEnd, ToolTest};
 
 pub use self::options::help;
 
@@ -107,7 +107,7 @@ fn keep(told: Option<Result<ToolTest, String>>, keeper: &mut dyn RunKeeper, cons
     let why = match told {
         None => return Exit::Done,
         Some(Err(why)) => why,
-        Some(Ok(test)) => match keeper.keep(vec![test], None) {
+        Some(Ok(test)) => match keeper.keep(vec![test], ToolRunEnd::Complete) {
             Ok(()) => return Exit::Done,
             Err(failure) => failure.to_string(),
         },

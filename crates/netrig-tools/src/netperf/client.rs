@@ -35,7 +35,7 @@ use super::usage::{Usage, between};
 use super::values::{Direction, Family};
 use super::wire::{CpuShares, Message, OmniResponse, OmniResults, message};
 use super::{LONGEST_DATAGRAM, failed, not_stored};
-use crate::store_run::{RunKeeper, ToolTest};
+use crate::store_run::{RunKeeper, ToolRunEnd, ToolTest};
 
 /// How long results are waited for once the user wants to stop.
 const AFTER_CANCEL: Duration = Duration::from_secs(2);
@@ -76,7 +76,7 @@ pub fn run(options: &Options, cancel: &Cancel, keeper: Option<&mut dyn RunKeeper
         // Stopped behind it, an iteration is whole.
         let is_cut_short = cancel.is_cancelled();
         if keeper.is_some() && is_cut_short {
-            streams::tell("netperf: a test that was stopped is not stored");
+            streams::tell("netperf: an iteration that was stopped is not stored");
         } else if keeper.is_some() {
             let mut own = Rounds::default();
             own.add(round.iteration);
@@ -87,7 +87,7 @@ pub fn run(options: &Options, cancel: &Cancel, keeper: Option<&mut dyn RunKeeper
             break;
         }
     }
-    let kept = keeper.map_or(Ok(()), |keeper| keep(keeper, told, failed_in.as_ref()));
+    let kept = keeper.map_or(Ok(()), |keeper| keep(keeper, told, failed_in.as_ref(), cancel));
     if let Some(failure) = failed_in {
         if let Err(unkept) = kept {
             streams::tell(format!("netperf: {unkept}"));
@@ -113,12 +113,22 @@ pub fn run(options: &Options, cancel: &Cancel, keeper: Option<&mut dyn RunKeeper
     kept
 }
 
-fn keep(keeper: &mut dyn RunKeeper, told: Vec<ToolTest>, failed_in: Option<&Failure>) -> Result<(), Failure> {
+fn keep(
+    keeper: &mut dyn RunKeeper,
+    told: Vec<ToolTest>,
+    failed_in: Option<&Failure>,
+    cancel: &Cancel,
+) -> Result<(), Failure> {
     if told.is_empty() {
         return Ok(());
     }
     let why = failed_in.map(|failure| in_words(&failure.error));
-    keeper.keep(told, why.as_deref()).map_err(not_stored)
+    let end = match &why {
+        _ if cancel.is_cancelled() => ToolRunEnd::Stopped,
+        Some(why) => ToolRunEnd::Failed(why),
+        None => ToolRunEnd::Complete,
+    };
+    keeper.keep(told, end).map_err(not_stored)
 }
 
 fn print(text: &str) -> Result<(), Failure> {

@@ -220,7 +220,8 @@ fn client(
             document = document.without_details();
         }
         output.write(&document, output_args.format)?;
-        if let Some(number) = number.filter(|_| !common.quiet) {
+        let is_kept = closed.is_ok() && recorder.has_stored_all();
+        if let Some(number) = number.filter(|_| is_kept && !common.quiet) {
             note(format_args!("Kept as run {number}: {} --all", super::report::again(&number, &keeping.store)));
         }
     }

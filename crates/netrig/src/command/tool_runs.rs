@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use netrig_tools::import::{self, NetperfTest, OutputFormat};
-use netrig_tools::store_run::{RunKeeper, ToolTest};
+use netrig_tools::store_run::{RunKeeper, ToolRunEnd, ToolTest};
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::mistakes::read_text_of;
 use rig_cli::streams::{note, print};
@@ -42,13 +42,13 @@ impl RunKeeper for StoreKeeper {
         Ok(())
     }
 
-    fn keep(&mut self, tests: Vec<ToolTest>, failed: Option<&str>) -> Result<(), Failure> {
+    fn keep(&mut self, tests: Vec<ToolTest>, end: ToolRunEnd<'_>) -> Result<(), Failure> {
         let store = self.store.as_mut().context("the store is not open").or_exit(Exit::Failed)?;
         let mut tests = tests.into_iter();
         let first = tests.next().context("there is no test").or_exit(Exit::Failed)?;
         let trials: Vec<ToolTrial> = [first.trial].into_iter().chain(tests.map(|test| test.trial)).collect();
         let span = Span { started_unix_ms: self.started_unix_ms, ended_unix_ms: Timestamp::now().as_millisecond() };
-        let id = write(store, &first.run, trials, failed, &self.environment, self.label.as_ref(), span)?;
+        let id = write(store, &first.run, trials, end, &self.environment, self.label.as_ref(), span)?;
         note(format_args!("Stored as run {id}: netrig report {id}"));
         Ok(())
     }
@@ -61,18 +61,18 @@ struct Span {
     ended_unix_ms: i64,
 }
 
-/// Stores a run as a whole; `failed` is why the trial behind its last one is none.
+/// Stores a run as a whole.
 fn write(
     store: &mut Store,
     tool: &ToolRun,
     trials: Vec<ToolTrial>,
-    failed: Option<&str>,
+    end: ToolRunEnd<'_>,
     environment: &Environment,
     label: Option<&Label>,
     span: Span,
 ) -> Result<RunId, Failure> {
     let made = u32::try_from(trials.len()).context("count the trials").or_exit(Exit::Failed)?;
-    let planned = made.saturating_add(u32::from(failed.is_some()));
+    let planned = made.saturating_add(u32::from(!matches!(end, ToolRunEnd::Complete)));
     let options = Options {
         quick: false,
         only: Vec::new(),
@@ -102,7 +102,7 @@ fn write(
         started_unix_ms: span.started_unix_ms,
     };
     let id = store.begin_run(&new).or_exit(Exit::Failed)?;
-    if let Err(failure) = fill(store, id, &tool.test, trials, failed, span) {
+    if let Err(failure) = fill(store, id, &tool.test, trials, end, span) {
         // A run with some of its trials would look like one that goes on. What fails here too has the same reason.
         let end = RunEnd::Failed { reason: "its trials could not be stored".to_owned() };
         let _ = store.finish_run(id, &end, None, span.ended_unix_ms).and_then(|()| store.delete(id).map(drop));
@@ -117,18 +117,19 @@ fn fill(
     id: RunId,
     test: &str,
     trials: Vec<ToolTrial>,
-    failed: Option<&str>,
+    end: ToolRunEnd<'_>,
     span: Span,
 ) -> Result<(), Failure> {
     let made = u32::try_from(trials.len()).context("count the trials").or_exit(Exit::Failed)?;
     for (ordinal, trial) in (1..).zip(trials) {
         store.add_trial(id, &record(test, ordinal, trial, span.started_unix_ms)).or_exit(Exit::Failed)?;
     }
-    let (end, outcome) = match failed.map(str::to_owned) {
-        None => (RunEnd::Complete, RepetitionEnd::Fixed),
-        Some(reason) => {
-            let outcome = RepetitionEnd::Failed { trial: made.saturating_add(1), reason: reason.clone() };
-            (RunEnd::Failed { reason }, outcome)
+    let (end, outcome) = match end {
+        ToolRunEnd::Complete => (RunEnd::Complete, RepetitionEnd::Fixed),
+        ToolRunEnd::Stopped => (RunEnd::Interrupted, RepetitionEnd::Unfinished),
+        ToolRunEnd::Failed(why) => {
+            let outcome = RepetitionEnd::Failed { trial: made.saturating_add(1), reason: why.to_owned() };
+            (RunEnd::Failed { reason: why.to_owned() }, outcome)
         }
     };
     let settled = [ScenarioCertainty { scenario: test.to_owned(), trials: made, outcome }];
@@ -248,7 +249,8 @@ pub fn import(args: &ImportArgs) -> Result<Exit, Failure> {
     let span = Span { started_unix_ms, ended_unix_ms: started_unix_ms.saturating_add(took_ms) };
     let mut store = Store::open(&path_of(&args.store)?).or_exit(Exit::Failed)?;
     let (words, count) = (format!("{tool}"), trials.len());
-    let id = write(&mut store, &tool, trials, None, &Environment::default(), args.label.as_ref(), span)?;
+    let id =
+        write(&mut store, &tool, trials, ToolRunEnd::Complete, &Environment::default(), args.label.as_ref(), span)?;
     let trials = counted(count, "trial", "trials");
     print(&format!(
         "Imported {words}, {trials}, as run {id}: {}\n",

@@ -17,6 +17,8 @@ mod lb_e2e;
 mod machine;
 mod netperf;
 mod ntttcp;
+#[path = "../../../rig-datapath/tests/integration/pool.rs"]
+mod pool;
 mod sctp;
 mod spread;
 mod stdio;

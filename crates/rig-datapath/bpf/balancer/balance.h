@@ -184,13 +184,13 @@ static always_inline int decide(struct xdp_md *ctx, struct packet *packet, enum 
 		if (number && !packet->proxied)
 			prefetch_reply_bucket(&packet->tuple, number, hash);
 	}
+	TRACE(hash, hash);
 	/* Also where the client's connection before it has the same ports. */
 	if (kind == FLOW && last == STAGE_FORWARD && is_lone_reset(packet) && admits(packet, ctx, service_for(&packet->tuple), tick))
 		return drop(DROP_ADMITTED);
 	entry = find(&packet->tuple, hash);
 	if (last == STAGE_LOOKUP)
 		return entry ? XDP_TX : XDP_PASS;
-	TRACE(hash, hash);
 	packet->kind = kind;
 	if (TRACING && entry)
 		entry = copy_of(entry);

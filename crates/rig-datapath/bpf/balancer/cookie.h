@@ -105,8 +105,8 @@ static always_inline int is_near(__u32 epoch, const struct cookie_keys *k)
 }
 
 /*
- * What a client is asked for that has to show no more than that its address is its own: a number of nothing that it has sent, which it
- * refuses by a reset that has it (RFC 9293, 3.10.7.3). 30 bits of a keyed hash of addresses and ports, and the epoch as in cookies.
+ * What a client is asked for whose address only has to answer: a number of nothing that it has sent, which it refuses by a reset that has
+ * it (RFC 9293, 3.10.7.3). 30 bits of a keyed hash of addresses and ports, and the epoch as in cookies.
  */
 static always_inline __u32 challenge_in(const struct packet *p, __u32 epoch, const struct cookie_keys *k)
 {

@@ -225,7 +225,7 @@ struct {
 	__type(value, struct template);
 } templates SEC(".maps");
 
-/* Clients who have shown the SYN proxy that their address is theirs, where it does no more: the tick until which that holds. */
+/* Addresses that have answered the SYN proxy, where it does no more than ask: the tick until which that holds. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);

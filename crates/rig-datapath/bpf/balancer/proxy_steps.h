@@ -51,7 +51,7 @@ static __noinline int send_back(struct xdp_md *ctx, struct packet *p)
 	return counted(DROP_PROXY_WAITS) | (control ? leave_by(ctx, p, p->came_by, control) : XDP_DROP);
 }
 
-/* Whether a client of this service has shown that its address is its own. A function of its own as `ask_kernel`. */
+/* Whether a client's address has answered. A function of its own as `ask_kernel`. */
 static __noinline int is_admitted(const struct packet *p, __u32 number, __u32 tick)
 {
 	const struct service *s = service_at(number);

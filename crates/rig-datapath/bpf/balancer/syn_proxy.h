@@ -16,7 +16,8 @@
  * comes up also where the client waits for it to speak. One packet is made of one packet, and no timer is needed: a lost SYN goes
  * again with the client's next question whether the window is open, and a lost SYN-ACK the backend sends again.
  *
- * Where backends answer their clients by themselves, numbers cannot be translated. There a client only shows that its address is its own:
+ * Where backends answer their clients by themselves, numbers cannot be translated. There only addresses that answer are let in, be it by
+ * a host that has not asked:
  *
  *	SYN             ------>
  *	                <------  SYN-ACK of a number that it has not sent

@@ -73,7 +73,8 @@ static always_inline void count_refusal(__u32 service, enum drop reason)
 {
 	struct refusals *r = TRACING ? 0 : bpf_map_lookup_elem(&refusals, &service);
 
-	if (r)
+	/* Others are of no first packets. */
+	if (r && reason < 32)
 		r->of[reason % 32]++;
 }
 

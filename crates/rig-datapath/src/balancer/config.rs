@@ -263,8 +263,8 @@ impl Limits {
 }
 
 /// Whether first packets of TCP are answered by the balancer, so that a backend gets one, and a connection is made, when the client has
-/// answered that; see bpf/balancer/syn_proxy.h. With FullNAT and NAT the balancer opens the connection itself; otherwise the client has
-/// shown that its address is its own, and asks again.
+/// answered that; see bpf/balancer/syn_proxy.h. With FullNAT and NAT the balancer opens the connection itself; otherwise
+/// something at the client's address has answered, and the client asks again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum SynProxy {
     #[default]

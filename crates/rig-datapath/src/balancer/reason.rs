@@ -69,8 +69,8 @@ reasons! {
             "raise [room] templates, or shorten persistence; forged sources take room, too: see who begins connections, and `syn_proxy`";
         NoEqual = 31, "no_equal", "a packet between a client of IPv6 and a backend of IPv4 that has no equal in the other family: an ICMP error of a kind that is not there, or a datagram without a checksum whose length is not that of its packet",
             "nothing: RFC 7915 drops such errors, too; of datagrams see what the backend sends";
-        Admitted = 32, "admitted", "a client's reset by which it has shown the SYN proxy that its address is its own, for a service by `route` or `tunnel`: its SYNs go to backends for 10 min",
-            "nothing: one for each client and 10 min while SYNs are answered; where clients come in with `syn_answered` and without this, something between drops the SYN-ACK that they are to refuse";
+        Admitted = 32, "admitted", "a reset by which an address has answered the SYN proxy, for a service by `route` or `tunnel`: its SYNs go to backends for 10 min",
+            "nothing: about one for each client and 10 min while SYNs are answered";
     }
 }
 

@@ -94,36 +94,3 @@ macro_rules! loaded {
 }
 loaded!(Balancer, balancer::Sizes);
 loaded!(Router, vrouter::Sizes);
-
-mod tests {
-    use rig_datapath::balancer::{ForwardingMethod, Sizes};
-    use rig_datapath::test_run::Verdict;
-    use rig_wire::tcp::flags::SYN;
-
-    use crate::balancer::frames::tcp;
-    use crate::balancer::lab::Lab;
-    use crate::balancer::{backend, config, service, small};
-
-    /// What a test has left no later one finds.
-    #[test]
-    fn what_is_used_again_is_as_new() {
-        const CLIENT: &str = "10.0.0.60:5000";
-        const SERVICE: &str = "10.0.0.200:80";
-        // No other test's.
-        let sizes = Sizes { fragments: 1000, ..small() };
-        let services = [service(SERVICE, ForwardingMethod::Nat, &[backend("10.0.0.10:8080", 1)])];
-        let Some(lab) = Lab::new(sizes, &config(&services)) else { return };
-        lab.sent(&tcp(SYN, CLIENT, SERVICE).bytes());
-        lab.send(&tcp(0, CLIENT, SERVICE).bytes());
-        assert_eq!(lab.connections().len(), 1);
-        let keys = lab.balancer.hash_keys();
-        drop(lab);
-
-        let again = Lab::new(sizes, &config(&[])).unwrap();
-        assert_eq!(again.balancer.hash_keys(), keys, "it is another one");
-        assert!(again.connections().is_empty());
-        assert!(again.balancer.drops().unwrap().iter().all(|(_, packets)| *packets == 0));
-        // Nothing has its service's address any more.
-        assert_eq!(again.send(&tcp(SYN, CLIENT, SERVICE).bytes()).verdict, Verdict::Pass);
-    }
-}

@@ -43,6 +43,8 @@ pub struct TrialRecorder<'a> {
     pub environment: Environment,
     pub started_unix_ms: i64,
     pub trials: Vec<TrialRecord>,
+    /// How many of them the store has.
+    stored: u32,
     /// `None` where this user has no store, and asked for none.
     store: Option<Store>,
     id: Option<RunId>,
@@ -85,6 +87,7 @@ impl<'a> TrialRecorder<'a> {
             environment: Environment { cpu_time: accounting(), ..host::environment(false, BUILD) },
             started_unix_ms,
             trials: Vec::new(),
+            stored: 0,
             store,
             id: None,
             since_unix_ms: started_unix_ms,
@@ -94,6 +97,11 @@ impl<'a> TrialRecorder<'a> {
     /// The number of the run in the store.
     pub fn number(&self) -> Option<String> {
         self.id.map(|id| id.to_string())
+    }
+
+    /// Whether the store has all trials.
+    pub fn has_stored_all(&self) -> bool {
+        self.stored as usize == self.trials.len()
     }
 
     /// Closes the run in the store.
@@ -107,7 +115,7 @@ impl<'a> TrialRecorder<'a> {
         let outcome =
             if result.is_ok() { certainty::RepetitionEnd::Fixed } else { certainty::RepetitionEnd::Unfinished };
         let scenario = self.test.client.name().to_owned();
-        let settled = [ScenarioCertainty { scenario, trials: self.trials.len() as u32, outcome }];
+        let settled = [ScenarioCertainty { scenario, trials: self.stored, outcome }];
         let goals = serde_json::to_value(settled).context("describe the run").or_exit(Exit::Failed)?;
         store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond()).or_exit(Exit::Failed)
     }
@@ -177,7 +185,7 @@ impl Watch for TrialRecorder<'_> {
         let record = trial(ends, &self.test.client, self.trials.len() as u32 + 1, self.since_unix_ms);
         self.since_unix_ms = Timestamp::now().as_millisecond();
         let stored = match (&mut self.store, self.id) {
-            (Some(store), Some(id)) => store.add_trial(id, &record),
+            (Some(store), Some(id)) => store.add_trial(id, &record).inspect(|()| self.stored += 1),
             _ => Ok(()),
         };
         // Also what is not stored was measured, and is told.

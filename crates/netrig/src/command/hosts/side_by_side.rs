@@ -1,5 +1,6 @@
 //! Hosts that are reached side by side. One dies with the thread that reached it, so these threads stay as long as the hosts are used.
 
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -20,6 +21,7 @@ pub fn side_by_side<A: Send, T: Send, R>(
     let (to_outcomes, outcomes): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel::<Result<T>>()).unzip();
     let waiting = Mutex::new(asked.zip(to_outcomes));
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let lost = || Err(anyhow!("what reaches it has panicked"));
     thread::scope(|scope| {
         let begin = |_| {
             let (stay, until_dropped) = mpsc::channel::<()>();
@@ -27,14 +29,14 @@ pub fn side_by_side<A: Send, T: Send, R>(
             scope.spawn(move || {
                 while let Some((one, outcome)) = next() {
                     // The receiver is there until all have come.
-                    let _ = outcome.send(work(one));
+                    let _ =
+                        outcome.send(panic::catch_unwind(AssertUnwindSafe(|| work(one))).unwrap_or_else(|_| lost()));
                 }
                 let _ = until_dropped.recv();
             });
             stay
         };
         let threads: Vec<Sender<()>> = (0..count.min(AT_ONCE)).map(begin).collect();
-        let lost = || Err(anyhow!("the thread that reaches it has ended"));
         let all = outcomes.iter().map(|outcome| outcome.recv().unwrap_or_else(|_| lost())).collect();
         let result = then(all);
         drop(threads);

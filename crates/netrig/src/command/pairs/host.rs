@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use rig_cli::exit::in_words;
+use rig_cli::streams::note;
 use rig_facts::record::{Environment, TrialRecord};
 use rig_load::driver::Cancel;
 use rig_load::plan::{Load, Phases};
@@ -85,13 +87,13 @@ pub fn run(
         return;
     }
     for test in tests {
-        if outcomes.send(carry_out(&remote, key, &test, cancel)).is_err() {
+        if outcomes.send(carry_out(&remote, &host.name, key, &test, cancel)).is_err() {
             return;
         }
     }
 }
 
-fn carry_out(remote: &Remote, key: &str, test: &ClientTest, cancel: &Cancel) -> Result<TrialRecord> {
+fn carry_out(remote: &Remote, name: &str, key: &str, test: &ClientTest, cancel: &Cancel) -> Result<TrialRecord> {
     let ClientTest { address, port, load, phases } = test;
     let span = |span: Duration| Span(span).to_string();
     let mut arguments: Vec<String> = match load {
@@ -133,7 +135,11 @@ fn carry_out(remote: &Remote, key: &str, test: &ClientTest, cancel: &Cancel) -> 
     });
     match (told, ended) {
         // However the client ended, this was measured.
-        (Ok(record), _) => Ok(record),
+        (Ok(record), Ok(())) => Ok(record),
+        (Ok(record), Err(why)) => {
+            note(format_args!("The client at {name} ended badly after its report: {}", in_words(&why)));
+            Ok(record)
+        }
         (Err(_), Err(why)) => Err(why),
         (Err(unread), Ok(())) => Err(unread),
     }

@@ -197,7 +197,7 @@ pub struct Model {
     /// Of cookies.
     secret: [u64; 2],
     epoch: u64,
-    /// Clients who have shown the SYN proxy that their address is their own, and until when that holds.
+    /// Addresses that have answered the SYN proxy where it does no more than ask, and until when that holds.
     admitted: HashMap<IpAddr, u32>,
     /// Resets of backends in place of an answer to a SYN.
     refused: u64,

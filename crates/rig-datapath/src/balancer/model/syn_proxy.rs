@@ -262,22 +262,22 @@ impl Model {
         service.forward.translates() && service.syn_proxy != SynProxy::Off
     }
 
-    /// Whether clients of a service have no more to show than that their address is their own.
-    fn admits_clients(&self, service: ServiceId) -> bool {
+    /// Whether addresses of a service's clients only have to answer.
+    fn only_asks(&self, service: ServiceId) -> bool {
         let service = &self.services[service.0].service;
         !service.forward.translates() && service.syn_proxy != SynProxy::Off
     }
 
-    /// Whether a client has shown that.
+    /// Whether a client's has.
     pub(super) fn is_admitted(&self, service: ServiceId, client: IpAddr, tick: u32) -> bool {
-        self.admits_clients(service) && self.admitted.get(&client).is_some_and(|until| *until > tick)
+        self.only_asks(service) && self.admitted.get(&client).is_some_and(|until| *until > tick)
     }
 
-    /// Takes a reset by which a client shows that its address is its own.
+    /// Takes a reset by which an address answers.
     pub(super) fn admit(&mut self, packet: &Packet, frame: &[u8], tick: u32) -> Result<(), Refusal> {
         let is_lone_reset =
             matches!(packet.kind, Kind::Flow { tcp_flags } if tcp_flags & (SYN | ACK | RST | FIN) == RST);
-        let service = self.service_of(packet).filter(|service| self.admits_clients(*service));
+        let service = self.service_of(packet).filter(|service| self.only_asks(*service));
         if !is_lone_reset || packet.tuple.protocol != TCP || service.is_none() {
             return Ok(());
         }
@@ -314,7 +314,7 @@ impl Model {
             ..options
         };
         let (sequence, acknowledged) = match self.service_of(packet) {
-            Some(service) if self.admits_clients(service) => {
+            Some(service) if self.only_asks(service) => {
                 (0, cookie::challenge(key, self.epoch, packet.tuple.source, packet.tuple.destination))
             }
             _ => (cookie, isn.wrapping_add(1)),

@@ -2,6 +2,7 @@
 
 mod access;
 mod adopt;
+mod again;
 mod any_port;
 mod capture;
 mod cases;
@@ -16,7 +17,7 @@ mod forwarding;
 mod fragments;
 pub(super) mod frames;
 mod handles;
-pub(super) mod lab;
+mod lab;
 mod neighbors;
 mod once;
 mod persistence;

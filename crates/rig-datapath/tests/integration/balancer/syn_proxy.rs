@@ -204,7 +204,6 @@ fn a_connection_is_opened_from_both_sides() {
     assert_eq!(lab.connections(), [format!("{CLIENT} > {SERVICE} > {local} > 10.0.0.10:8080 ESTABLISHED")]);
 }
 
-/// A client that the proxy has answered, and its third packet.
 /// Backends that answer by themselves are not spoken for: a client shows that its address is its own, and asks again.
 #[test]
 fn a_client_is_admitted_by_a_reset_where_backends_answer_by_themselves() {
@@ -271,6 +270,7 @@ fn a_challenge_holds_an_epoch_away() {
     }
 }
 
+/// A client that the proxy has answered, and its third packet.
 fn third(lab: &Lab) -> Segment {
     let answer = Segment::of(&lab.sent(&Segment { options: Vec::new(), ..syn() }.bytes()));
     // What the client does not offer is not offered to it.
