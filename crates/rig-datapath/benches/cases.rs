@@ -14,6 +14,9 @@ mod frames;
 #[path = "../tests/integration/balancer/lab.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod lab;
+#[path = "../tests/integration/pool.rs"]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+mod pool;
 
 use rig_datapath::balancer::Clock;
 use rig_datapath::balancer::replay::{self, Packet, ReplayProgram};
@@ -77,7 +80,7 @@ fn main() {
     // A packet that is repeated is a flood, of which each is to be measured.
     let mut config = cases::config();
     config.policy.strays = None;
-    let Some(mut lab) = Lab::with(&config, || replay::load(cases::sizes())) else { return };
+    let Some(mut lab) = Lab::with(&config, || replay::load(cases::sizes()).map(pool::Pooled::from)) else { return };
     lab.balancer.set_clock(Clock::Kernel).unwrap();
     for (name, instructions) in lab.balancer.instructions() {
         println!("{name}: {instructions} instructions");

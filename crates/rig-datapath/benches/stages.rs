@@ -10,6 +10,9 @@ mod frames;
 #[path = "../tests/integration/balancer/lab.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod lab;
+#[path = "../tests/integration/pool.rs"]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+mod pool;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
@@ -88,7 +91,7 @@ fn main() {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let memory = sizes.memory(cpus);
     println!("memory for {} connections: {} MB: {memory:?}", sizes.connections, memory.total() / 1_000_000);
-    let Some(mut lab) = Lab::with(&config, || stages::load(sizes)) else { return };
+    let Some(mut lab) = Lab::with(&config, || stages::load(sizes).map(pool::Pooled::from)) else { return };
     lab.balancer.set_clock(Clock::Kernel).unwrap();
     // Clients are behind a router that has a neighbour entry.
     let router = IpAddr::from([10, 0, 0, 50]);

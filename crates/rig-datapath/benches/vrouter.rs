@@ -16,6 +16,9 @@ mod lab;
 #[path = "../tests/integration/vrouter/outer.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod outer;
+#[path = "../tests/integration/pool.rs"]
+#[allow(dead_code, reason = "shared with the tests, which use more of it")]
+mod pool;
 
 use rig_datapath::vrouter::{Encapsulation, Router, Sizes, Timeouts, replay};
 use rig_sys::netlink::Netlink;
@@ -79,7 +82,7 @@ fn load() -> Result<Router, rig_datapath::Error> {
 fn main() {
     println!("Medians of {ROUNDS} interleaved rounds, above a program that does nothing (least to most).");
     for encapsulation in Encapsulation::ALL {
-        let Some(mut lab) = Lab::with(2, 2, encapsulation, load) else { return };
+        let Some(mut lab) = Lab::with(2, 2, encapsulation, || load().map(pool::Pooled::from)) else { return };
         println!("\n{}", encapsulation.name());
         let (all, mut rules) = (cases::all(encapsulation), Rules::default());
         for together in all.chunk_by(|a, b| a.rules == b.rules) {

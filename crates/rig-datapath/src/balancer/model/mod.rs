@@ -404,8 +404,7 @@ impl Model {
             let connection = &self.connections[at];
             let gone = self.backends[connection.backend].weight == 0;
             let again = is_closing(connection.state) || connection.state == State::SynReceived;
-            let forward = &self.services[connection.service.0].service.forward;
-            let direct_return = matches!(forward, ForwardingMethod::Route | ForwardingMethod::Tunnel { .. });
+            let direct_return = !self.services[connection.service.0].service.forward.translates();
             // A SYN with its ports opens another one (RFC 9293, 3.6.1; RFC 6191).
             let is_over = matches!(connection.state, State::TimeWait | State::Close)
                 || direct_return && connection.state == State::FinWait;
@@ -546,10 +545,7 @@ impl Model {
         if self.connections.len() + self.dead.len() >= self.capacity {
             return Err(Drop::TableFull.into());
         }
-        let direct_return = matches!(
-            self.services[service.0].service.forward,
-            ForwardingMethod::Route | ForwardingMethod::Tunnel { .. }
-        );
+        let direct_return = !self.services[service.0].service.forward.translates();
         let tcp_flags = if cookie.is_some() { SYN } else { tcp_flags };
         let state = match (packet.tuple.protocol, tcp_flags & SYN) {
             (UDP, _) if direct_return => State::UdpNormal,
@@ -667,7 +663,7 @@ impl Model {
         let connection = &self.connections[at];
         let service = &self.services[connection.service.0].service;
         let BackendState { address: backend, encapsulation, .. } = self.backends[connection.backend];
-        let direct_return = matches!(service.forward, ForwardingMethod::Route | ForwardingMethod::Tunnel { .. });
+        let direct_return = !service.forward.translates();
         if packet.ttl <= 1 {
             return Err(Drop::Ttl.into());
         }
