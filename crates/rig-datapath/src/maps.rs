@@ -4,11 +4,13 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, Object, RingBufferBuilder};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Error;
+use crate::grace::GracePeriod;
 
 /// A map of the loaded object, by name.
 #[derive(Debug)]
@@ -199,12 +201,17 @@ impl Map {
     }
 }
 
-/// Makes all maps of an object as they were when it was loaded, but for its constants and `others`. No program of it runs meanwhile.
-pub(crate) fn empty(object: &Object, others: &[&str]) -> Result<(), Error> {
+/// Makes all maps of an object as they were when it was loaded, but for its constants and `others`, and hands it back with its tables; `None`
+/// where somebody else has them. No program of it may be attached.
+pub(crate) fn emptied<T>(object: Arc<Object>, tables: Arc<T>, others: &[&str]) -> Result<Option<(Object, T)>, Error> {
+    let (Some(object), Some(tables)) = (Arc::into_inner(object), Arc::into_inner(tables)) else { return Ok(None) };
+    // One that was attached until now may still run.
+    GracePeriod::new()?.wait()?;
     let stays = |name: &str| name.contains(".rodata") || others.contains(&name);
     object.maps().filter(|map| !stays(&map.name().to_string_lossy())).try_for_each(|map| {
         empty_one(&map).map_err(|source| Error::Map { map: "of the object", operation: "empty", source })
-    })
+    })?;
+    Ok(Some((object, tables)))
 }
 
 fn empty_one(map: &libbpf_rs::Map<'_>) -> libbpf_rs::Result<()> {

@@ -131,6 +131,13 @@ fn keep(
     keeper.keep(told, end).map_err(not_stored)
 }
 
+/// The first address of a host, waited for until the user stops.
+fn first_address(host: &str, family: Family, cancel: &Cancel) -> Result<ZonedAddress, Failure> {
+    let name = host.to_owned();
+    let found = cancel.unless_cancelled(move || addresses(&name, family)).map_err(failed)?;
+    Ok(found.ok_or_else(stopped)?.map_err(|error| failed(anyhow!(error)))?[0])
+}
+
 fn print(text: &str) -> Result<(), Failure> {
     streams::print(text)
 }
@@ -217,11 +224,7 @@ impl<'a> Test<'a> {
             (None, Some(control)) if options.data.remote.family == Family::Unspecified => {
                 control.borrow().peer().map(ZonedAddress::from).map_err(failed)?
             }
-            _ => {
-                let name = host.unwrap_or(control_host(options)).to_owned();
-                let found = cancel.unless_cancelled(move || addresses(&name, family)).map_err(failed)?;
-                found.ok_or_else(stopped)?.map_err(|error| failed(anyhow!(error)))?[0]
-            }
+            _ => first_address(host.unwrap_or(control_host(options)), family, cancel)?,
         };
         if destination.ip().is_multicast() {
             let why = format!("{}: no end joins a multicast group here", destination.ip());
@@ -232,9 +235,7 @@ impl<'a> Test<'a> {
         let source = match from {
             Some(host) => {
                 let family = if destination.is_ipv6() { Family::Inet6 } else { Family::Inet };
-                let name = host.to_owned();
-                let found = cancel.unless_cancelled(move || addresses(&name, family)).map_err(failed)?;
-                found.ok_or_else(stopped)?.map_err(|error| failed(anyhow!(error)))?[0]
+                first_address(host, family, cancel)?
             }
             None => any,
         };

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenMapMut};
 use zerocopy::{FromBytes, IntoBytes};
@@ -284,10 +283,8 @@ impl Balancer {
         }
         let BalancerHandle { object, tables, sizes, tuning, .. } = self.handle();
         drop(self);
-        let (Some(object), Some(tables)) = (Arc::into_inner(object), Arc::into_inner(tables)) else { return Ok(None) };
-        GracePeriod::new()?.wait()?;
-        maps::empty(&object, &[])?;
-        Self::begin(object, tables, sizes, tuning, None).map(Some)
+        let emptied = maps::emptied(object, tables, &[])?;
+        emptied.map(|(object, tables)| Self::begin(object, tables, sizes, tuning, None)).transpose()
     }
 
     /// With programs that benchmarks run.

@@ -177,12 +177,11 @@ impl Router {
         self.release()?;
         // Of a million elements, which only this control plane writes.
         self.known.labels.keys().try_for_each(|label| self.tables.labels.set(label, &0_u32))?;
-        let (object, tables, sizes) = (Arc::clone(&self.object), Arc::clone(&self.tables), self.sizes);
+        let (labels, sizes) = (self.tables.labels.name(), self.sizes);
+        let (object, tables) = (Arc::clone(&self.object), Arc::clone(&self.tables));
         drop(self);
-        let (Some(object), Some(tables)) = (Arc::into_inner(object), Arc::into_inner(tables)) else { return Ok(None) };
-        GracePeriod::new()?.wait()?;
-        maps::empty(&object, &[tables.labels.name()])?;
-        Self::begin(object, tables, sizes).map(Some)
+        let emptied = maps::emptied(object, tables, &[labels])?;
+        emptied.map(|(object, tables)| Self::begin(object, tables, sizes)).transpose()
     }
 
     /// Goes on from loaded programs.
