@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode};
 const PROGRAMS: &[(&str, &str, &str)] = &[
     ("balancer", "balancer", "balancer"),
     ("balancer", "bench", "balancer_bench"),
+    ("balancer", "datagrams", "datagrams"),
     ("balancer", "receiver", "receiver"),
     ("balancer", "spread", "spread"),
     ("balancer", "trace", "trace"),

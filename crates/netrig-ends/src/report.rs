@@ -142,10 +142,12 @@ fn blocks(outcome: &TestResult<'_>) -> Vec<Block> {
     let trials = outcome.trials;
     let mut blocks = Vec::new();
     let done = trials.len();
+    let is_whole = done >= outcome.planned as usize;
     if let Some(why) = outcome.failure {
-        blocks.push(Block::warning(format!("The test failed: {why}")));
+        let what = if is_whole { "All was measured, and then this failed" } else { "The test failed" };
+        blocks.push(Block::warning(format!("{what}: {why}")));
     }
-    if done < outcome.planned as usize {
+    if !is_whole {
         blocks.push(Block::warning(format!("Only {done} of {} trials were made.", outcome.planned)));
     }
     if !trials.is_empty() {

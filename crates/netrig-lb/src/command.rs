@@ -59,10 +59,11 @@ enum Command {
     /// At a backend: show programs the addresses that a balancer tells of
     ///
     /// Where a service has client_address = "toa", programs of this machine see the client's address in place of the balancer's, without a
-    /// kernel module and without a change of theirs: accept(2) and getpeername(2) answer with it. Stays in the foreground; ends with SIGINT or SIGTERM,
-    /// and with it what was told. Needs root or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, Linux 5.10 and cgroup v2.
+    /// kernel module and without a change of theirs: accept(2) and getpeername(2) answer with it. With client_address = "uoa" and --device,
+    /// recvmsg(2) does, of UDP, and what is sent to the client goes by the balancer. Stays in the foreground; ends with SIGINT or SIGTERM, and
+    /// with it what was told. Needs root or CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN, Linux 5.10 and cgroup v2.
     #[command(
-        after_help = "Examples:\n  netrig lb receive --from 10.0.0.200/29\n  netrig lb receive --from 10.0.0.200/29 --cgroup /sys/fs/cgroup/system.slice/nginx.service"
+        after_help = "Examples:\n  netrig lb receive --from 10.0.0.200/29\n  netrig lb receive --from 10.0.0.200/29 --device eth0\n  netrig lb receive --from 10.0.0.200/29 --cgroup /sys/fs/cgroup/system.slice/nginx.service"
     )]
     Receive(receive::ReceiveArgs),
 }

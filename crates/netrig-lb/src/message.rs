@@ -475,7 +475,7 @@ pub struct ServiceEntry {
     /// Whether it has done so within the last 10 s.
     #[serde(default)]
     pub syn_proxy_answers: bool,
-    /// How backends are told of clients' addresses: `off`, `toa`, `proxy_v2`.
+    /// How backends are told of clients' addresses: `off`, `toa`, `proxy_v2`, `uoa`.
     #[serde(default)]
     pub client_address: String,
     /// Connections that nobody has answered; counted with `auto` alone.

@@ -4,16 +4,19 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
 use ipnet::IpNet;
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::streams;
-use rig_datapath::balancer::{AddressReceiver, MOST_TRUSTED};
+use rig_datapath::balancer::{AddressReceiver, DatagramReceiver, DatagramSettings, MOST_TRUSTED};
 use rig_service::manager;
+use rig_sys::netlink::Netlink;
 use rig_sys::signal;
 
+use crate::ipvsadm::MAX_TIMEOUT;
 use crate::settings::parse_prefix;
 
 #[derive(Debug, Args)]
@@ -25,6 +28,57 @@ pub struct ReceiveArgs {
     /// Of whose programs, and those of all cgroups below: a directory of cgroup v2 [default: all of the machine's]
     #[arg(long, value_name = "PATH")]
     cgroup: Option<PathBuf>,
+    /// UDP as well, of services with client_address = "uoa": what comes in by this device; can be repeated. Without one such a service's
+    /// datagrams do not arrive
+    #[arg(long, value_name = "NAME")]
+    device: Vec<String>,
+    /// How many clients of UDP are known at most, 400 bytes each
+    #[arg(long, value_name = "N", default_value_t = 65_536, requires = "device",
+        value_parser = clap::value_parser!(u32).range(1024..=i64::from(DatagramSettings::MOST_CLIENTS)))]
+    udp_clients: u32,
+    /// For how long a client of UDP is known without a datagram: no longer than the balancers' timeout of udp
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, requires = "device",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_TIMEOUT)))]
+    udp_idle: u32,
+}
+
+impl ReceiveArgs {
+    /// The numbers of the devices.
+    fn interfaces(&self) -> Result<Vec<u32>, Failure> {
+        let mut interfaces = Vec::new();
+        if self.device.is_empty() {
+            return Ok(interfaces);
+        }
+        let netlink = Netlink::here().context("ask the kernel for devices").or_exit(Exit::Failed)?;
+        for name in &self.device {
+            let link = netlink.link(name).with_context(|| format!("--device {name}")).or_exit(Exit::Lacking)?;
+            if !link.is_ethernet && name != "lo" {
+                let error = anyhow!("--device {name} is none of Ethernet: what comes in by others is not taken off");
+                return Err(Failure::new(Exit::BadInput, error));
+            }
+            if !interfaces.contains(&link.index) {
+                interfaces.push(link.index);
+            }
+        }
+        Ok(interfaces)
+    }
+
+    /// For UDP, where there is a device.
+    fn datagrams(&self, cgroup: &Path) -> Result<Option<DatagramReceiver>, Failure> {
+        let interfaces = self.interfaces()?;
+        if interfaces.is_empty() {
+            return Ok(None);
+        }
+        let idle = Duration::from_secs(self.udp_idle.into());
+        let settings = DatagramSettings { clients: self.udp_clients, idle };
+        let mut datagrams = DatagramReceiver::load(&self.from, &settings).or_exit(Exit::Lacking)?;
+        // Before anything is taken off: who is told can answer.
+        datagrams.serve(cgroup).or_exit(Exit::Lacking)?;
+        for interface in interfaces {
+            datagrams.attach(interface).or_exit(Exit::Lacking)?;
+        }
+        Ok(Some(datagrams))
+    }
 }
 
 /// Where a table of mounts says that the hierarchy of cgroup v2 is (proc_pid_mounts(5)).
@@ -64,9 +118,21 @@ pub fn execute(arguments: &ReceiveArgs) -> Result<Exit, Failure> {
     };
     signal::on_stop_signal(end).context("take signals").or_exit(Exit::Failed)?;
     let receiver = AddressReceiver::attach(&cgroup, &arguments.from).or_exit(Exit::Lacking)?;
+    let datagrams = arguments.datagrams(&cgroup)?;
     let prefixes: Vec<String> = arguments.from.iter().map(ToString::to_string).collect();
-    let begun =
-        format!("ready: programs of {} see the clients that {} tell of\n", cgroup.display(), prefixes.join(", "));
+    let of_udp = match &datagrams {
+        Some(_) => {
+            let mut devices = arguments.device.clone();
+            devices.dedup();
+            format!("of UDP by {}", devices.join(", "))
+        }
+        None => "of UDP none without --device".to_owned(),
+    };
+    let begun = format!(
+        "ready: programs of {} see the clients that {} tell of; {of_udp}\n",
+        cgroup.display(),
+        prefixes.join(", ")
+    );
     streams::print(&begun)?;
     manager::ready();
     // The sender lives in the thread of signals.
@@ -81,6 +147,13 @@ pub fn execute(arguments: &ReceiveArgs) -> Result<Exit, Failure> {
         if seen.no_memory > 0 { format!(", {} without memory", seen.no_memory) } else { String::new() }
     );
     streams::print(&ended)?;
+    if let Some(datagrams) = datagrams {
+        let seen = datagrams.counts().or_exit(Exit::Failed)?;
+        streams::print(&format!(
+            "datagrams: {} that told a client, {} of such clients, {} without, {} from others, {} broken\n",
+            seen.told, seen.known, seen.unknown, seen.others, seen.broken
+        ))?;
+    }
     Ok(Exit::Done)
 }
 

@@ -89,6 +89,42 @@ impl From<anyhow::Error> for Failure {
     }
 }
 
+/// An error that another one may come behind: both are told, and the first is what it counts as.
+pub trait FailureChain: Sized {
+    /// The same failure, with what failed behind it. What says nothing new is not told.
+    #[must_use]
+    fn then(self, behind: Self) -> Self;
+}
+
+impl FailureChain for anyhow::Error {
+    fn then(self, behind: Self) -> Self {
+        let (first, second) = (in_words(&self), in_words(&behind));
+        // What cannot be done for the same reason has it as its cause.
+        if first.contains(&second) || second.ends_with(&first) {
+            return self;
+        }
+        self.context(format!("{first}; then: {second}"))
+    }
+}
+
+impl FailureChain for Failure {
+    fn then(self, behind: Self) -> Self {
+        Self { exit: self.exit, error: self.error.then(behind.error), next: self.next.or(behind.next) }
+    }
+}
+
+/// The outcome of two things that are both done, whatever comes of the first.
+///
+/// # Errors
+/// What failed: of two failures the first, with the second [behind](FailureChain::then) it.
+pub fn both<T, E: FailureChain>(first: Result<T, E>, second: Result<(), E>) -> Result<T, E> {
+    match (first, second) {
+        (first, Ok(())) => first,
+        (Ok(_), Err(second)) => Err(second),
+        (Err(first), Err(second)) => Err(first.then(second)),
+    }
+}
+
 /// Gives an error its exit status.
 pub trait ExitContext<T> {
     fn or_exit(self, exit: Exit) -> Result<T, Failure>;
@@ -120,5 +156,29 @@ mod tests {
         assert_eq!(in_words(&anyhow::Error::msg(said.clone())), said, "advice is given once");
         let plain = Failure::new(Exit::Failed, anyhow::Error::new(kernel()).context("write it"));
         assert_eq!(plain.to_string(), format!("write it: {}", kernel()));
+    }
+
+    #[test]
+    fn of_two_failures_both_are_told_and_the_first_decides() {
+        let words = |outcome: anyhow::Result<u8>| in_words(&outcome.unwrap_err());
+        let fails = |text: &'static str| Err(anyhow::anyhow!(text));
+        assert_eq!(both(Ok::<_, anyhow::Error>(1), Ok(())).unwrap(), 1);
+        assert_eq!(words(both(fails("the worker died"), Ok(()))), "the worker died");
+        assert_eq!(words(both(Ok(1), Err(anyhow::anyhow!("eth1 is gone")))), "eth1 is gone");
+        let down = Err(anyhow::anyhow!("eth1 is gone").context("take down"));
+        assert_eq!(words(both(fails("the worker died"), down)), "the worker died; then: take down: eth1 is gone");
+        // One reason is told once.
+        let down = Err(anyhow::anyhow!("host m2 is gone").context("take down"));
+        assert_eq!(words(both(fails("host m2 is gone"), down)), "host m2 is gone");
+        assert_eq!(words(both(fails("host m2 is gone"), Err(anyhow::anyhow!("m2 is gone")))), "host m2 is gone");
+
+        let stopped = anyhow::Error::from(StoppedByUser).then(anyhow::anyhow!("eth1 is gone"));
+        assert!(stopped.is::<StoppedByUser>(), "the kind of the first stays");
+        let lacking = Failure::new(Exit::Lacking, anyhow::anyhow!("no room")).with_next("make room");
+        let both = lacking.then(Failure::new(Exit::Failed, anyhow::anyhow!("gone")).with_next("look"));
+        assert_eq!(
+            (both.exit, both.to_string(), both.next.as_deref()),
+            (Exit::Lacking, "no room; then: gone".to_owned(), Some("make room"))
+        );
     }
 }

@@ -134,7 +134,7 @@ pub enum ConfigError {
     #[error("service {service}: {what}")]
     Limits { service: SocketAddr, what: &'static str },
     #[error(
-        "service {service}: client_address is for TCP that is forwarded by full-nat: of others backends see clients' addresses, or there is nothing to tell them in"
+        "service {service}: client_address is for full-nat, and \"toa\" and \"proxy_v2\" for TCP, \"uoa\" for UDP: by other ways to forward backends see clients' addresses"
     )]
     ClientAddress { service: SocketAddr },
     #[error(

@@ -74,7 +74,7 @@ mod tests {
         let vrouter = objects!("vrouter", "vrouter_bench", "vrouter_old");
         let (steer, receive) = (objects!("steer"), objects!("receive"));
         let (cputime, spin) = (objects!("cputime"), objects!("spin"));
-        let (napis, receiver) = (objects!("napis"), objects!("receiver"));
+        let (napis, receiver, datagrams) = (objects!("napis"), objects!("receiver"), objects!("datagrams"));
         let all = [
             (balancer.as_slice(), crate::plain::layouts()),
             (balancer.as_slice(), crate::balancer::shape::layouts()),
@@ -87,6 +87,7 @@ mod tests {
             (spin.as_slice(), crate::spin::layouts()),
             (napis.as_slice(), crate::napi::layouts()),
             (receiver.as_slice(), crate::balancer::receiver::layouts()),
+            (datagrams.as_slice(), crate::balancer::datagrams::layouts()),
         ];
         let (mut held, mut wrong) = (0, Vec::new());
         for (objects, layouts) in all {

@@ -34,7 +34,7 @@ fn few() -> balancer::Sizes {
 type Loading = fn() -> Result<(), Error>;
 
 /// What programs are loaded for, and how they are. Those of benchmarks first: what has the name of a program that users run is that one.
-const ALL: [(&str, Loading); 9] = [
+const ALL: [(&str, Loading); 10] = [
     ("benchmarks", || {
         stages::load(few())?;
         replay::load(few())?;
@@ -56,6 +56,7 @@ const ALL: [(&str, Loading); 9] = [
     }),
     ("spreader", || Steer::load(Options { queues: 1, packets: 64, strict: false, completes: true }, 0).map(|_| ())),
     ("receiver", || balancer::receiver::load().map(|_| ())),
+    ("datagrams", || balancer::datagrams::load(&balancer::DatagramSettings::default()).map(|_| ())),
     ("queues", || crate::napi::load().map(|_| ())),
     ("receive", || Receive::attach().map(|_| ())),
     ("cpu time", || CpuTime::attach().map(|_| ())),

@@ -197,8 +197,10 @@ pub struct HostRecord {
     pub name: String,
     /// How far its clock was from the runner's when the times of the host and its workers were converted by it.
     pub clock_at_begin: ClockOffset,
-    /// By questions to the host, as at the begin unless the next says so: both tell how far the clocks went apart meanwhile.
-    pub clock_at_end: ClockOffset,
+    /// By questions to the host, as at the begin unless the next says so: both tell how far the clocks went apart meanwhile. `None` where it
+    /// did not answer any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_at_end: Option<ClockOffset>,
     /// By questions at the begin, where the times were converted by what the load's own path told, which was better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_at_begin: Option<ClockOffset>,

@@ -28,6 +28,6 @@ pub use client::Client;
 pub use error::{Error, LostPeer};
 pub use greeting::{Greeting, Protocol};
 pub use lines::{LineTooLong, Lines};
-pub use message::{Reply, Request, decode, encode};
+pub use message::{Reply, Request, decode, encode, unknown_field};
 pub use refusal::Refusal;
 pub use stream::{Reader, Writer};

@@ -2,6 +2,7 @@
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::start;
 use crate::{Error, Refusal};
@@ -49,9 +50,70 @@ pub fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(line).map_err(|error| Error::Foreign { start: start(line), why: error.to_string() })
 }
 
+/// What a line says and its reader does not know: the first field that `value`, as it was read from it, has not. Who writes a field that is
+/// null or empty says nothing by it, so that a newer one may ask an older one for what both know.
+pub fn unknown_field(line: &[u8], value: &impl Serialize) -> Option<String> {
+    // One that was read has a form in JSON.
+    unknown(&serde_json::from_slice(line).ok()?, &serde_json::to_value(value).ok()?)
+}
+
+fn unknown(said: &Value, known: &Value) -> Option<String> {
+    match (said, known) {
+        (Value::Object(said), Value::Object(known)) => said.iter().find_map(|(name, said)| match known.get(name) {
+            Some(known) => unknown(said, known),
+            None => (!says_nothing(said)).then(|| start(name.as_bytes())),
+        }),
+        (Value::Array(said), Value::Array(known)) => {
+            said.iter().zip(known).find_map(|(said, known)| unknown(said, known))
+        }
+        _ => None,
+    }
+}
+
+fn says_nothing(said: &Value) -> bool {
+    match said {
+        Value::Null => true,
+        Value::Array(values) => values.is_empty(),
+        Value::Object(fields) => fields.values().all(says_nothing),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_reader_does_not_know_is_named_unless_it_says_nothing() {
+        #[derive(Serialize, Deserialize)]
+        struct RuleAddress {
+            port: u16,
+        }
+        #[derive(Serialize, Deserialize)]
+        struct Rule {
+            #[serde(flatten)]
+            address: RuleAddress,
+            #[serde(default, skip_serializing_if = "Option::is_none")]
+            name: Option<String>,
+            #[serde(default)]
+            inner: Vec<RuleAddress>,
+        }
+        let unknown = |line: &str| unknown_field(line.as_bytes(), &decode::<Rule>(line.as_bytes()).unwrap());
+        for known in [
+            r#"{"port":1}"#,
+            r#"{"port":1,"name":null,"inner":[{"port":2}]}"#,
+            r#"{"port":1,"name":"x","later":null,"list":[],"options":{"one":null}}"#,
+        ] {
+            assert_eq!(unknown(known), None, "{known}");
+        }
+        for (line, field) in [
+            (r#"{"port":1,"later":false}"#, "later"),
+            (r#"{"port":1,"inner":[{"port":2},{"port":3,"dscp":"ef"}]}"#, "dscp"),
+            (r#"{"port":1,"options":{"one":null,"two":0}}"#, "options"),
+        ] {
+            assert_eq!(unknown(line).as_deref(), Some(field), "{line}");
+        }
+    }
 
     #[test]
     fn a_value_is_one_line_of_a_limited_length() {

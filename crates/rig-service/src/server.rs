@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rig_lines::{Error, Protocol, Reader, Reply, Request, Writer, decode};
+use rig_lines::{Error, Protocol, Reader, Refusal, Reply, Request, Writer, decode, unknown_field};
 use rustix::fs::Mode;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -40,7 +40,7 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     /// Until the other side ends it. `give` gets each request, and says no where the service has ended.
-    pub(crate) fn hold<Q: DeserializeOwned, A: Serialize>(
+    pub(crate) fn hold<Q: DeserializeOwned + Serialize, A: Serialize>(
         &self,
         from: impl Read,
         to: impl Write,
@@ -51,14 +51,25 @@ impl Conversation {
         // Before the other one's is read: a client of another version is told by it whom it speaks to.
         writer.message(&protocol.greeting(BUILD))?;
         reader.greeting(protocol)?;
-        while let Some(request) = reader.line(decode::<Request<Question<Q>>>)? {
-            let Request { number, request } = match request {
+        let read = |line: &[u8]| -> Result<_, Error> {
+            let request = decode::<Request<Question<Q>>>(line)?;
+            Ok((unknown_field(line, &request), request))
+        };
+        while let Some(request) = reader.line(read)? {
+            let (unknown, Request { number, request }) = match request {
                 Ok(request) => request,
                 Err(error) => {
                     writer.message(&Reply::<()>::Broken { why: error.to_string() })?;
                     return Err(error);
                 }
             };
+            if let Some(field) = unknown {
+                // Half of what was asked is another request.
+                let hint = "nothing was done; restart it with the netrig that asks".to_owned();
+                let why = Refusal::new(format!("this control plane does not know '{field}'"), Some(hint));
+                writer.message(&Reply::<()>::Refused { number, why })?;
+                continue;
+            }
             self.unanswered.fetch_add(1, Ordering::SeqCst);
             let answered = answer(&mut writer, number, request, give);
             self.unanswered.fetch_sub(1, Ordering::SeqCst);
@@ -130,7 +141,7 @@ impl SocketServer {
         give: impl Fn(Question<Q>, Replies<A>) -> bool + Clone + Send + 'static,
     ) -> anyhow::Result<Self>
     where
-        Q: DeserializeOwned + 'static,
+        Q: DeserializeOwned + Serialize + 'static,
         A: Serialize + 'static,
     {
         let how = || format!("listen at {}", socket.display());
@@ -156,7 +167,7 @@ impl SocketServer {
     }
 }
 
-fn converse<Q: DeserializeOwned, A: Serialize>(
+fn converse<Q: DeserializeOwned + Serialize, A: Serialize>(
     conversation: &Conversation,
     stream: &UnixStream,
     protocol: &Protocol,

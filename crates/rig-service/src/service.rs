@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Something that runs until it is told to end. All of it is called by one thread, one call after the other.
 pub trait Service: Sized {
-    type Request: DeserializeOwned + Send + 'static;
+    type Request: DeserializeOwned + Serialize + Send + 'static;
     type Reply: Serialize + Send + 'static;
 
     /// Changes in the kernel, of the network namespace that it was started in, of which it is told by [`Self::changed`].

@@ -28,6 +28,11 @@ pub trait ProcessHandle: fmt::Debug + Send {
 
     /// Waits until it has ended.
     fn wait(&mut self) -> io::Result<ExitStatus>;
+
+    /// Its number, where it is a process of this machine.
+    fn pid(&self) -> Option<u32> {
+        None
+    }
 }
 
 impl ProcessHandle for Child {
@@ -41,6 +46,10 @@ impl ProcessHandle for Child {
 
     fn wait(&mut self) -> io::Result<ExitStatus> {
         Self::wait(self)
+    }
+
+    fn pid(&self) -> Option<u32> {
+        Some(self.id())
     }
 }
 

@@ -2,7 +2,7 @@
 //! reason.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -21,6 +21,8 @@ use serde::de::DeserializeOwned;
 
 /// Longest time for an answer. Loading the largest programs, or building the largest testbed, takes seconds on a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
+/// So many times as long for a process that is seen to work: an emulated machine loads the largest programs in minutes.
+const WORKING: u32 = 10;
 /// Longest time for a process that has nothing more to do to end, until it is killed.
 const END_PATIENCE: Duration = Duration::from_secs(10);
 /// What is kept of a process's standard error: the last of it says what was wrong.
@@ -198,29 +200,45 @@ fn wait_for(life: &mut dyn ProcessHandle, time_limit: Duration) -> io::Result<Op
 pub(crate) struct Output {
     file: File,
     timeout: Duration,
+    /// Whose it is, where that is a process of this machine: it is waited for longer while it works.
+    of: Option<u32>,
 }
 
 impl Output {
-    /// That is waited for so long.
-    pub(crate) fn new(stdout: OwnedFd, timeout: Duration) -> Self {
-        Self { file: stdout.into(), timeout }
-    }
-}
-
-impl From<OwnedFd> for Output {
-    fn from(stdout: OwnedFd) -> Self {
-        Self::new(stdout, TIMEOUT)
+    /// Of this process, which is waited for so long.
+    pub(crate) fn new(stdout: OwnedFd, of: Option<u32>, timeout: Duration) -> Self {
+        Self { file: stdout.into(), timeout, of }
     }
 }
 
 impl Read for Output {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let time_limit = Timespec { tv_sec: self.timeout.as_secs() as i64, tv_nsec: 0 };
-        match poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&time_limit))? {
-            0 => Err(silence(self.timeout)),
-            _ => self.file.read(buffer),
+        let used = || self.of.and_then(cpu_ticks);
+        let mut rounds = 0;
+        loop {
+            let before = used();
+            if poll(&mut [PollFd::new(&self.file, PollFlags::IN)], Some(&time_limit))? > 0 {
+                return self.file.read(buffer);
+            }
+            rounds += 1;
+            // A hundredth of the time, with the usual 100 ticks a second: one that only looks around now and then uses less.
+            let works =
+                used().zip(before).is_some_and(|(now, before)| now.saturating_sub(before) > self.timeout.as_secs());
+            if !works || rounds == WORKING {
+                return Err(silence(self.timeout * rounds));
+            }
         }
     }
+}
+
+/// The CPU time of a process so far, in clock ticks: `utime` and `stime`, fields 14 and 15 of /proc/PID/stat (proc_pid_stat(5)).
+fn cpu_ticks(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field is a name in parentheses, in which anything can be.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    Some(next()? + next()?)
 }
 
 /// The end of what a process writes on its standard error.
@@ -276,4 +294,33 @@ impl StderrTail {
 fn lines(text: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(text);
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// What a shell that runs this is heard to say, if it may be silent for a second.
+    fn heard(script: &str) -> io::Result<String> {
+        let mut shell = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut output = Output::new(shell.stdout.take().unwrap().into(), shell.pid(), Duration::from_secs(1));
+        let mut buffer = [0; 16];
+        let read = output.read(&mut buffer);
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        read.map(|length| String::from_utf8_lossy(&buffer[..length]).into_owned())
+    }
+
+    #[test]
+    fn a_process_is_waited_for_while_it_works() {
+        let works = "read up rest < /proc/uptime; end=$((${up%.*} + 4)); while [ ${up%.*} -lt $end ]; do read up rest < /proc/uptime; done; echo done";
+        assert_eq!(heard(works).unwrap(), "done\n");
+        let error = heard("exec sleep 60").unwrap_err();
+        assert_eq!(
+            (error.kind(), error.to_string()),
+            (io::ErrorKind::TimedOut, "does not answer within 1s".to_owned())
+        );
+    }
 }

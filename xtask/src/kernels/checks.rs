@@ -1,6 +1,6 @@
 //! What is run in each guest.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt::{self, Write as _};
 use std::fs;
@@ -416,8 +416,14 @@ fn judge_tests(status: i32, log: &str) -> Outcome {
     let list = log.rsplit_once("\nfailures:\n").map_or("", |(_, list)| list);
     let listed = list.lines().map_while(|line| line.strip_prefix("    "));
     let names = if list.is_empty() { told.collect::<Vec<_>>() } else { listed.collect() };
+    let skipped = skipped(log);
+    // To the runner they have passed.
+    let made = passed.saturating_sub(
+        skipped.iter().filter_map(|line| named(line)).map(|(name, _)| name).collect::<BTreeSet<_>>().len() as u64,
+    );
     match status {
-        0 if passed > 0 => Outcome::Passed { what: counted(passed, "test"), left_out: skipped(log) },
+        0 if made > 0 => Outcome::Passed { what: counted(made, "test"), left_out: by_reason(&skipped) },
+        0 if passed > 0 => Outcome::Impossible { why: by_reason(&skipped) },
         0 => Outcome::Failed { what: "no test was run".to_owned(), why: Vec::new() },
         _ => Outcome::Failed {
             what: format!("{failed} of {} tests", passed + failed),
@@ -429,6 +435,25 @@ fn judge_tests(status: i32, log: &str) -> Outcome {
 /// Each test that was not made and why, as rig-skip says it.
 fn skipped(log: &str) -> Vec<String> {
     log.lines().filter_map(|line| line.split_once(MARK).map(|(_, rest)| rest.to_owned())).collect()
+}
+
+/// Such a line, parted.
+fn named(line: &str) -> Option<(&str, &str)> {
+    line.split_once(": ")
+}
+
+/// Each reason once, with the tests that it is of.
+fn by_reason(skipped: &[String]) -> Vec<String> {
+    let mut tests = BTreeMap::<&str, BTreeSet<&str>>::new();
+    for line in skipped {
+        let (name, reason) = named(line).unwrap_or_default();
+        tests.entry(reason).or_default().insert(name);
+    }
+    let say = |(reason, names): (&str, BTreeSet<&str>)| match names.len() {
+        1..=3 => format!("{}: {reason}", names.into_iter().collect::<Vec<_>>().join(", ")),
+        many => format!("{many} tests: {reason}"),
+    };
+    tests.into_iter().map(say).collect()
 }
 
 /// Each feature whose programs the kernel refuses, and why, by the check of all programs.
@@ -578,8 +603,11 @@ mod tests {
     #[test]
     fn tests_are_judged_by_the_lines_of_their_runner() {
         let log = "test a::b ... ok\nSKIPPED a::c: no nginx\ntest a::c ... ok\n\ntest result: ok. 2 passed; 0 failed; 0 ignored\n";
-        let passed = Outcome::Passed { what: "2 tests".to_owned(), left_out: vec!["a::c: no nginx".to_owned()] };
+        let passed = Outcome::Passed { what: "1 test".to_owned(), left_out: vec!["a::c: no nginx".to_owned()] };
         assert_eq!(judge_tests(0, log), passed);
+        let lines: String = ["a", "b", "c", "d", "d"].map(|name| format!("SKIPPED {name}: no nginx\n")).concat();
+        let none = Outcome::Impossible { why: vec!["4 tests: no nginx".to_owned()] };
+        assert_eq!(judge_tests(0, &format!("{lines}test result: ok. 4 passed; 0 failed; 0 ignored\n")), none);
         let log = "test a::b ... FAILED\n\ntest result: FAILED. 1 passed; 1 failed; 0 ignored\n";
         let failed = Outcome::Failed { what: "1 of 2 tests".to_owned(), why: vec!["a::b".to_owned()] };
         assert_eq!(judge_tests(101, log), failed);

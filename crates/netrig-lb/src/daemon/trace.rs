@@ -272,6 +272,9 @@ fn steps(traced: &Traced) -> Vec<String> {
     match traced.tells {
         ClientAddress::Off => {}
         ClientAddress::Toa => steps.push("which is told the client's address by the option of TCP \"toa\"".into()),
+        ClientAddress::Uoa => {
+            steps.push("which is told the client's address by a header before that of UDP, \"uoa\"".into());
+        }
         ClientAddress::ProxyV2 => {
             steps.push("which is told the client's address by the PROXY protocol's header".into());
         }

@@ -422,7 +422,7 @@ fn service(
     if reading.service.persistence.timeout.is_none() {
         reading.service.persistence = ServicePersistence::default();
     }
-    // DPVS tells backends by its option always.
+    // DPVS tells backends by its options always.
     let kind = block.value("lb_kind").or_else(|| block.value("lvs_method"));
     let dpvs = kind.is_some_and(|kind| kind.eq_ignore_ascii_case("FNAT"));
     match (reading.service.forward, reading.service.client_address) {
@@ -430,6 +430,12 @@ fn service(
             if dpvs && key.protocol == Protocol::Tcp && !reads_header =>
         {
             reading.service.client_address = ClientAddress::Toa;
+        }
+        // Without somebody there who takes it a backend gets nothing, with DPVS no more than the first three datagrams.
+        (Some(ForwardingMethod::FullNat), ClientAddress::Off) if dpvs && key.protocol == Protocol::Udp => {
+            let instead = "lb_kind FNAT of UDP: DPVS tells backends their clients by UOA; say client_address = \"uoa\" where each of them has \
+                           uoa.ko or `netrig lb receive --device`, which get no datagram otherwise";
+            imported.note(&block.place, instead);
         }
         (Some(ForwardingMethod::FullNat), _) | (_, ClientAddress::Off) => {}
         _ => {

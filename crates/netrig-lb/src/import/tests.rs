@@ -410,6 +410,13 @@ virtual_server group 192.168.100.254-80 {
         assert!(first.contains(&format!("# - line 18: {said}: not there, so client_address is left out")), "{first}");
         assert!(!first.lines().any(|line| line.starts_with("client_address")), "{first}");
     }
+    // Without somebody who takes UOA off, a backend would get no datagrams.
+    let of_udp = other("protocol TCP", "protocol UDP");
+    assert!(!of_udp.lines().any(|line| line.starts_with("client_address")), "{of_udp}");
+    assert!(
+        of_udp.contains("lb_kind FNAT of UDP") && of_udp.contains("client_address = \"uoa\" where each"),
+        "{of_udp}"
+    );
     let routed = other("lb_kind FNAT", "lb_kind DR");
     assert!(!routed.contains("client_address") && routed.contains("proxy_protocol: needs full-nat"), "{routed}");
 }

@@ -23,7 +23,7 @@ use tracing::warn;
 
 use super::access::{Access, PrefixFile, PrefixList, parse_prefix};
 use super::check::{self, CheckedService};
-use super::client_address::{CLIENT_ADDRESSES, client_address};
+use super::client_address::{CLIENT_ADDRESSES, client_address, client_address_hint};
 use super::dscp::OR_KEEP;
 use super::file::{BackendFile, File, Fragments, ServiceFile, TimeoutsFile, TunnelFile, Unhandled};
 use super::one_packet::{self, ONE_PACKET_SCHEDULER};
@@ -318,6 +318,7 @@ impl Reader<'_> {
         if let Some(said) = &service.sloppy_tcp
             && *said.get_ref()
             && client_address != ClientAddress::Off
+            && client_address.fits(datapath::Protocol::Tcp)
         {
             let hint = "remove one: backends of connections that are picked up in their middle cannot be told of their clients";
             return Err(self.error(said.span(), "'sloppy_tcp' with 'client_address'".to_owned(), Some(hint)));
@@ -348,7 +349,6 @@ impl Reader<'_> {
             ("reuse", service.reuse.as_ref().map(Spanned::span)),
             ("sloppy_tcp", service.sloppy_tcp.as_ref().map(Spanned::span)),
             ("syn_proxy", service.syn_proxy.as_ref().map(Spanned::span)),
-            ("client_address", service.client_address.as_ref().map(Spanned::span)),
             ("outlier", service.outlier.as_ref().map(Spanned::span)),
         ];
         if !listens.iter().flat_map(|(.., keys)| keys).any(is_tcp)
@@ -357,6 +357,13 @@ impl Reader<'_> {
         {
             let hint = "remove it: it is about TCP connections, and no `listen` of the service is tcp";
             return Err(self.error(span, format!("'{key}' of a UDP service"), Some(hint)));
+        }
+        if let Some(said) = &service.client_address
+            && !listens.is_empty()
+            && !listens.iter().flat_map(|(.., keys)| keys).any(|key| client_address.fits(rules::protocol(key.protocol)))
+        {
+            let what = format!("client_address = \"{}\" without a `listen` of its protocol", said.get_ref());
+            return Err(self.error(said.span(), what, Some(client_address_hint(client_address))));
         }
         let one_packet = service.one_packet.as_ref().filter(|said| *said.get_ref());
         if let Some(said) = &service.one_packet
@@ -405,7 +412,11 @@ impl Reader<'_> {
                 let reuse = if is_tcp(&key) { reuse } else { PortReuse::default() };
                 let syn_proxy_said = syn_proxy.filter(|_| is_tcp(&key));
                 let outlier = outlier.clone().filter(|_| is_tcp(&key));
-                let client_address = if is_tcp(&key) { client_address } else { ClientAddress::Off };
+                let told = if client_address.fits(rules::protocol(key.protocol)) {
+                    client_address
+                } else {
+                    ClientAddress::Off
+                };
                 let said = one_packet.filter(|_| !is_tcp(&key));
                 let unsaid = said.is_some() && service.scheduler.is_none();
                 let service = Service {
@@ -421,7 +432,7 @@ impl Reader<'_> {
                     check,
                     outlier,
                     syn_proxy_said,
-                    client_address,
+                    client_address: told,
                     access,
                     limits: limits.of_family(key.address.is_ipv6()),
                     persistence: persistence.of_family(key.address.is_ipv6()),

@@ -521,9 +521,10 @@ prop_compose! {
                 let usual = OutlierRules::default();
                 service.outlier = shuffled.then_some(OutlierRules { failures: 1 + most % 9, eject, longest, most: 1 + most % 100, ..usual });
             }
-            if service.forward == Some(ForwardingMethod::FullNat) {
-                service.client_address = CLIENT_ADDRESSES[most as usize % CLIENT_ADDRESSES.len()].1;
-            }
+        }
+        let told = CLIENT_ADDRESSES[most as usize % CLIENT_ADDRESSES.len()].1;
+        if service.forward == Some(ForwardingMethod::FullNat) && told.fits(rules::protocol(service.key.protocol)) {
+            service.client_address = told;
         }
         service.backends = backends.into_iter().map(|(n, (weight, limit, drain, other))| Backend {
             address: backend(v6, n, if other && !keeps_port { 8080 } else { port }),
@@ -657,8 +658,21 @@ fn clients_addresses_are_told_by_full_nat_alone() {
         let refused = refused(&service(&format!("forward = '{other}'\nclient_address = 'toa'")));
         assert!(refused.contains(&format!("lb.toml:5: 'client_address' with forward = \"{other}\"")), "{refused}");
     }
-    let udp = "[[service]]\nlisten = 'udp 192.0.2.1:53'\nlocal = '198.51.100.1'\nclient_address = 'toa'";
-    assert!(refused(udp).contains("lb.toml:4: 'client_address' of a UDP service"));
+    let udp = |how| {
+        format!(
+            "[[service]]\nlisten = 'udp 192.0.2.1:53'\nlocal = '198.51.100.1'\nclient_address = '{how}'\nbackend = ['10.0.0.1:53']"
+        )
+    };
+    for how in ["toa", "proxy_v2"] {
+        let refused = refused(&udp(how));
+        assert!(refused.contains(&format!("lb.toml:4: client_address = \"{how}\" without")), "{refused}");
+        assert!(refused.contains("say \"uoa\""), "{refused}");
+    }
+    let read = parse(&udp("uoa"));
+    let config = read.rules.config(1000);
+    assert_eq!((config.services[0].client_address, config.validate()), (ClientAddress::Uoa, Ok(())));
+    let of_tcp = refused(&service(&format!("{full_nat}client_address = 'uoa'")));
+    assert!(of_tcp.contains("lb.toml:5: client_address = \"uoa\" without") && of_tcp.contains("\"toa\""), "{of_tcp}");
     for how in ["toa", "proxy_v2"] {
         let refused = refused(&service(&format!("{full_nat}sloppy_tcp = true\nclient_address = '{how}'")));
         assert!(refused.contains("lb.toml:5: 'sloppy_tcp' with 'client_address'"), "{refused}");

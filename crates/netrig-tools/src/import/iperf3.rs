@@ -3,6 +3,7 @@
 use serde_json::{Deserializer, Value};
 
 use super::{FailedTest, Mistake, Outputs};
+use crate::iperf3::UNSTORED;
 use crate::iperf3::told::{TOOL, test_of};
 use crate::store_run::tidy;
 
@@ -95,7 +96,8 @@ impl Events {
 }
 
 fn take(outputs: &mut Outputs, document: &Value, line: usize) -> Result<(), Mistake> {
-    if let Some(error) = document.get("error") {
+    let is_whole = |error: &&Value| error.as_str().is_some_and(|error| error.starts_with(UNSTORED));
+    if let Some(error) = document.get("error").filter(|error| !is_whole(error)) {
         let why = error.as_str().map_or_else(|| error.to_string(), str::to_owned);
         outputs.failed.push(FailedTest { tool: TOOL.to_owned(), why: tidy(&why) });
         return Ok(());

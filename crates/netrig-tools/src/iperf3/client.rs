@@ -19,7 +19,7 @@ use super::figures::{Summary, stream_label};
 use super::load::{CpuUsage, Load, TestSocket, is_worth_showing};
 use super::report::Report;
 use super::settings::{Flow, LONGEST_DATAGRAM, Protocol, SHORTEST_DATAGRAM, Settings, TestSettings, UDP_LENGTH};
-use super::sockets::{connect_datagrams, connect_stream, dial, ends};
+use super::sockets::{ClientNetwork, connect_datagrams, connect_stream, dial, ends};
 use super::wait::{SECOND_NS, wait};
 use super::wire::{Cookie, Results, State, cookie, framed, parameters, results, words};
 
@@ -61,6 +61,7 @@ struct Schedule {
 /// One run of a client.
 struct Client<'a> {
     settings: &'a Settings,
+    network: ClientNetwork<'a>,
     credentials: Option<&'a Credentials>,
     test: TestSettings,
     report: &'a mut Report,
@@ -96,12 +97,13 @@ pub struct Outcome {
 pub fn run(settings: &Settings, credentials: Option<&Credentials>, report: &mut Report, cancel: &Cancel) -> Outcome {
     let mut test = settings.test.clone();
     report.greet();
-    let dialed = dial(&settings.host, &settings.network, cancel).and_then(|(control, server)| {
+    let dialed = ClientNetwork::look_up(&settings.network, cancel).and_then(|network| {
+        let (control, server) = dial(&settings.host, &network, cancel)?;
         let cookie = cookie().map_err(|error| TestError::with(Code::SEND_COOKIE, error.to_string()))?;
         (&control).write_all(&cookie).or_code(Code::SEND_COOKIE)?;
-        Ok((control, server, cookie))
+        Ok((network, control, server, cookie))
     });
-    let (control, server, cookie) = match dialed {
+    let (network, control, server, cookie) = match dialed {
         Ok(dialed) => dialed,
         Err(_) if cancel.is_cancelled() => return Outcome { test, ending: Ok(Ending::Interrupted) },
         Err(trouble) => return Outcome { test, ending: Err(trouble) },
@@ -113,6 +115,7 @@ pub fn run(settings: &Settings, credentials: Option<&Credentials>, report: &mut 
     }
     let mut client = Client {
         settings,
+        network,
         credentials,
         test,
         report,
@@ -281,12 +284,12 @@ impl Client<'_> {
             };
             let socket = match self.test.protocol {
                 Protocol::Tcp | Protocol::Sctp => {
-                    let socket = connect_stream(self.server, &self.test, &self.settings.network, port, self.cancel)?;
+                    let socket = connect_stream(self.server, &self.test, &self.network, port, self.cancel)?;
                     (&socket).write_all(&self.cookie).or_code(Code::SEND_COOKIE)?;
                     socket
                 }
                 Protocol::Udp => {
-                    let socket = connect_datagrams(self.server, &self.test, &self.settings.network, port, self.cancel)?;
+                    let socket = connect_datagrams(self.server, &self.test, &self.network, port)?;
                     self.open_by_word(&socket)?;
                     socket
                 }

@@ -102,17 +102,15 @@ pub fn execute(arguments: &[OsString], keeper: &mut dyn RunKeeper) -> Result<Exi
     }
 }
 
-/// Keeps what a client has found. The test was made, whatever comes of that.
-fn keep(told: Option<Result<ToolTest, String>>, keeper: &mut dyn RunKeeper, console: &Console) -> Exit {
-    let why = match told {
-        None => return Exit::Done,
-        Some(Err(why)) => why,
-        Some(Ok(test)) => match keeper.keep(vec![test], ToolRunEnd::Complete) {
-            Ok(()) => return Exit::Done,
-            Err(failure) => failure.to_string(),
-        },
-    };
-    console.error(&format!("error - --store-run: the test was made, and is not stored: {why}"));
+/// What the report of a whole test says that is not in the store.
+pub(crate) const UNSTORED: &str = "error - --store-run: the test was made, and is not stored";
+
+/// Keeps what a client has found; or says why not, in its report. The test was made, whatever comes of that.
+fn keep(told: Result<ToolTest, String>, keeper: &mut dyn RunKeeper, report: &mut Report) -> Exit {
+    let kept =
+        told.and_then(|test| keeper.keep(vec![test], ToolRunEnd::Complete).map_err(|failure| failure.to_string()));
+    let Err(why) = kept else { return Exit::Done };
+    report.error(&format!("{UNSTORED}: {why}"));
     FAILED
 }
 
@@ -170,6 +168,7 @@ fn run(
             }
             let completed = ending == Ok(Ending::Completed);
             let told = report.told().filter(|_| completed && settings.store_run.is_some());
+            let kept = told.map_or(Exit::Done, |told| keep(told, keeper, &mut report));
             report.finish(&test, completed);
             if ending.is_err() {
                 return Ok(FAILED);
@@ -177,7 +176,7 @@ fn run(
             if settings.store_run.is_some() && !completed {
                 console.error("a test that was stopped is not stored");
             }
-            Ok(keep(told, keeper, console))
+            Ok(kept)
         }
         Role::Server => {
             let json = settings.output.json;

@@ -25,8 +25,18 @@ const EXTRA: u32 = 1024;
 /// When it has none.
 pub fn addresses(host: &str, family: Option<Family>, code: Code) -> Result<Vec<ZonedAddress>, TestError> {
     let all = resolve(host).map_err(|error| TestError::with(code, error.to_string()))?;
-    let of_family = |address: &ZonedAddress| family.is_none_or(|family| (family == Family::V6) == address.is_ipv6());
-    let some: Vec<_> = all.into_iter().filter(of_family).collect();
+    of_family(&all, host, family, code)
+}
+
+/// Those of all addresses of a host.
+fn of_family(
+    all: &[ZonedAddress],
+    host: &str,
+    family: Option<Family>,
+    code: Code,
+) -> Result<Vec<ZonedAddress>, TestError> {
+    let is_asked = |address: &&ZonedAddress| family.is_none_or(|family| (family == Family::V6) == address.is_ipv6());
+    let some: Vec<_> = all.iter().filter(is_asked).copied().collect();
     if some.is_empty() {
         return Err(TestError::with(code, format!("'{host}' has no address of that family")));
     }
@@ -48,34 +58,63 @@ fn unless_cancelled(
     found.unwrap_or(Err(code.into()))
 }
 
-/// Binds a client's socket to what was asked for.
-fn bind_source(
-    socket: &Socket,
-    to: SocketAddr,
-    network: &NetworkSettings,
-    port: Option<u16>,
-    code: Code,
-    cancel: &Cancel,
-) -> Result<(), TestError> {
-    if let Some(device) = &network.device {
-        socket.bind_device(Some(device.as_bytes())).or_code(Code::BIND_DEVICE)?;
+/// What a client's sockets have of the network, with the addresses that they are bound to: each name is looked up once, however many streams
+/// there are.
+#[derive(Debug)]
+pub struct ClientNetwork<'a> {
+    settings: &'a NetworkSettings,
+    /// Of `-B`.
+    bind: Vec<ZonedAddress>,
+    /// Of each `-X`.
+    sctp_binds: Vec<Vec<ZonedAddress>>,
+}
+
+impl<'a> ClientNetwork<'a> {
+    /// # Errors
+    /// When a name has no address, and as soon as that is cancelled.
+    pub fn look_up(settings: &'a NetworkSettings, cancel: &Cancel) -> Result<Self, TestError> {
+        let all = |host: &String, code| unless_cancelled(host, settings.family, code, cancel);
+        let bind = settings.bind.as_ref().map(|host| all(host, Code::CONNECT)).transpose()?.unwrap_or_default();
+        let sctp_binds = settings.sctp_binds.iter().map(|host| all(host, Code::SCTP_BIND)).collect::<Result<_, _>>()?;
+        Ok(Self { settings, bind, sctp_binds })
     }
-    if network.bind.is_none() && port.is_none() {
-        return Ok(());
-    }
-    let any = if to.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
-    let source = match &network.bind {
-        None => any.into(),
-        Some(host) => {
-            let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
-            *unless_cancelled(host, Some(family), code, cancel)?.first().ok_or(code)?
+
+    /// Binds a socket to what was asked for.
+    fn bind(&self, socket: &Socket, to: SocketAddr, port: Option<u16>, code: Code) -> Result<(), TestError> {
+        self.bind_device(socket)?;
+        if self.settings.bind.is_none() && port.is_none() {
+            return Ok(());
         }
-    };
-    // Ports of the run before may still wait for their last packets.
-    socket.set_reuse_address(true).or_code(code)?;
-    let from = source.at(port.unwrap_or(0));
-    let bound = socket.bind(&from.into());
-    bound.map_err(|error| with_what(code, &error, &format!("bind to {}", NamedAddress::from(from))))
+        let any = if to.is_ipv4() { IpAddr::from(Ipv4Addr::UNSPECIFIED) } else { Ipv6Addr::UNSPECIFIED.into() };
+        let source = match &self.settings.bind {
+            None => any.into(),
+            Some(host) => of_family(&self.bind, host, Some(family_of(to)), code)?[0],
+        };
+        // Ports of the run before may still wait for their last packets.
+        socket.set_reuse_address(true).or_code(code)?;
+        let from = source.at(port.unwrap_or(0));
+        let bound = socket.bind(&from.into());
+        bound.map_err(|error| with_what(code, &error, &format!("bind to {}", NamedAddress::from(from))))
+    }
+
+    fn bind_device(&self, socket: &Socket) -> Result<(), TestError> {
+        match &self.settings.device {
+            Some(device) => socket.bind_device(Some(device.as_bytes())).or_code(Code::BIND_DEVICE),
+            None => Ok(()),
+        }
+    }
+
+    /// Binds a socket of SCTP to the addresses of `-X`, in the place of `-B`.
+    fn bind_association(&self, socket: &Socket, to: SocketAddr, port: Option<u16>) -> Result<(), TestError> {
+        self.bind_device(socket)?;
+        let each = self.settings.sctp_binds.iter().zip(&self.sctp_binds);
+        let each = each.map(|(host, all)| of_family(all, host, Some(family_of(to)), Code::SCTP_BIND));
+        bind_association(socket, &each.collect::<Result<Vec<_>, _>>()?.concat(), port.unwrap_or(0))
+    }
+}
+
+fn family_of(address: SocketAddr) -> Family {
+    if address.is_ipv4() { Family::V4 } else { Family::V6 }
 }
 
 fn with_what(code: Code, error: &io::Error, what: &str) -> TestError {
@@ -112,20 +151,21 @@ fn connect(socket: &Socket, to: SocketAddr, limit_ns: Option<u64>, cancel: &Canc
 ///
 /// # Errors
 /// What the last one said.
-pub fn dial(host: &str, network: &NetworkSettings, cancel: &Cancel) -> Result<(Socket, SocketAddr), TestError> {
+pub fn dial(host: &str, network: &ClientNetwork<'_>, cancel: &Cancel) -> Result<(Socket, SocketAddr), TestError> {
     let mut trouble = TestError::from(Code::CONNECT);
-    for address in unless_cancelled(host, network.family, Code::CONNECT, cancel)? {
-        let to = address.at(network.port);
+    let settings = network.settings;
+    for address in unless_cancelled(host, settings.family, Code::CONNECT, cancel)? {
+        let to = address.at(settings.port);
         let connect = || -> Result<Socket, TestError> {
             let socket = Socket::new(Domain::for_address(to), Type::STREAM, None).or_code(Code::CONNECT)?;
-            bind_source(&socket, to, network, None, Code::CONNECT, cancel)?;
-            let limit_ns = network.connect_timeout_ms.map(|ms| ms.max(1).saturating_mul(1_000_000));
+            network.bind(&socket, to, None, Code::CONNECT)?;
+            let limit_ns = settings.connect_timeout_ms.map(|ms| ms.max(1).saturating_mul(1_000_000));
             connect(&socket, to, limit_ns, cancel).or_code(Code::CONNECT)?;
             Ok(socket)
         };
         match connect() {
             Ok(socket) => {
-                control_options(&socket, network)?;
+                control_options(&socket, settings)?;
                 return Ok((socket, to));
             }
             Err(error) if cancel.is_cancelled() => return Err(error),
@@ -258,17 +298,9 @@ fn labelled(socket: &Socket, to: SocketAddr, label: u32) -> Result<SocketAddr, T
     }
 }
 
-/// Binds a socket of SCTP to the addresses of `-X`, in the place of `-B`.
-fn bind_association(
-    socket: &Socket,
-    family: Option<Family>,
-    network: &NetworkSettings,
-    port: u16,
-) -> Result<(), TestError> {
-    let mut all = Vec::new();
-    for host in &network.sctp_binds {
-        all.extend(addresses(host, family, Code::SCTP_BIND)?.iter().map(|address| address.at(port)));
-    }
+/// Binds a socket of SCTP to addresses of this machine.
+fn bind_association(socket: &Socket, addresses: &[ZonedAddress], port: u16) -> Result<(), TestError> {
+    let all: Vec<SocketAddr> = addresses.iter().map(|address| address.at(port)).collect();
     let (first, others) = all.split_first().ok_or(Code::SCTP_BIND)?;
     let bound = |result: io::Result<()>, at: SocketAddr| {
         result.map_err(|error| with_what(Code::SCTP_BIND, &error, &format!("bind to {}", NamedAddress::from(at))))
@@ -286,20 +318,16 @@ fn bind_association(
 fn connect_association(
     to: SocketAddr,
     test: &TestSettings,
-    network: &NetworkSettings,
+    network: &ClientNetwork<'_>,
     port: Option<u16>,
     cancel: &Cancel,
 ) -> Result<Socket, TestError> {
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(SocketProtocol::SCTP));
     let socket = socket.map_err(|error| no_sctp(Code::STREAM_CONNECT, &error))?;
-    let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
     if network.sctp_binds.is_empty() {
-        bind_source(&socket, to, network, port, Code::STREAM_CONNECT, cancel)?;
+        network.bind(&socket, to, port, Code::STREAM_CONNECT)?;
     } else {
-        if let Some(device) = &network.device {
-            socket.bind_device(Some(device.as_bytes())).or_code(Code::BIND_DEVICE)?;
-        }
-        bind_association(&socket, Some(family), network, port.unwrap_or(0))?;
+        network.bind_association(&socket, to, port)?;
     }
     if SCTP_SEGMENTS.contains(&test.mss) {
         sctp::set_max_segment(&socket, test.mss).or_code(Code::SET_MSS)?;
@@ -307,7 +335,7 @@ fn connect_association(
     if test.sctp_streams > 0 {
         sctp::set_streams(&socket, test.sctp_streams).or_code(Code::SCTP_STREAMS)?;
     }
-    stream_options(&socket, to, test, network, false)?;
+    stream_options(&socket, to, test, network.settings, false)?;
     connect(&socket, to, None, cancel).or_code(Code::STREAM_CONNECT)?;
     Ok(socket)
 }
@@ -327,7 +355,7 @@ fn no_sctp(code: Code, error: &io::Error) -> TestError {
 pub fn connect_stream(
     to: SocketAddr,
     test: &TestSettings,
-    network: &NetworkSettings,
+    network: &ClientNetwork<'_>,
     port: Option<u16>,
     cancel: &Cancel,
 ) -> Result<Socket, TestError> {
@@ -336,11 +364,11 @@ pub fn connect_stream(
     }
     let protocol = test.mptcp.then_some(SocketProtocol::MPTCP);
     let socket = Socket::new(Domain::for_address(to), Type::STREAM, protocol).or_code(Code::STREAM_CONNECT)?;
-    bind_source(&socket, to, network, port, Code::STREAM_CONNECT, cancel)?;
+    network.bind(&socket, to, port, Code::STREAM_CONNECT)?;
     if test.mss > 0 {
         socket.set_tcp_mss(test.mss).or_code(Code::SET_MSS)?;
     }
-    stream_options(&socket, to, test, network, false)?;
+    stream_options(&socket, to, test, network.settings, false)?;
     let to = labelled(&socket, to, test.flow_label)?;
     connect(&socket, to, None, cancel).or_code(Code::STREAM_CONNECT)?;
     Ok(socket)
@@ -376,12 +404,11 @@ pub fn datagram_options(socket: &Socket, peer: SocketAddr, test: &TestSettings) 
 pub fn connect_datagrams(
     to: SocketAddr,
     test: &TestSettings,
-    network: &NetworkSettings,
+    network: &ClientNetwork<'_>,
     port: Option<u16>,
-    cancel: &Cancel,
 ) -> Result<Socket, TestError> {
     let socket = Socket::new(Domain::for_address(to), Type::DGRAM, None).or_code(Code::STREAM_CONNECT)?;
-    bind_source(&socket, to, network, port, Code::STREAM_CONNECT, cancel)?;
+    network.bind(&socket, to, port, Code::STREAM_CONNECT)?;
     datagram_options(&socket, to, test)?;
     let to = labelled(&socket, to, test.flow_label)?;
     socket.connect(&to.into()).or_code(Code::STREAM_CONNECT)?;
@@ -439,8 +466,8 @@ pub fn listen(network: &NetworkSettings, protocol: Protocol) -> Result<Socket, T
         Protocol::Tcp | Protocol::Udp => TestError::system(code, &error),
     })?;
     if has_addresses {
-        let family = if at.is_ipv4() { Family::V4 } else { Family::V6 };
-        bind_association(&socket, Some(family), network, network.port)?;
+        let each = network.sctp_binds.iter().map(|host| addresses(host, Some(family_of(at)), Code::SCTP_BIND));
+        bind_association(&socket, &each.collect::<Result<Vec<_>, _>>()?.concat(), network.port)?;
     }
     if protocol.connects() {
         socket.listen(1024).or_code(code)?;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, Failure, StoppedByUser, in_words};
+use rig_cli::exit::{Exit, Failure, StoppedByUser, both, in_words};
 use rig_cli::streams;
 use rig_load::driver::Cancel;
 use rig_stats::histogram::Histogram;
@@ -89,10 +89,7 @@ pub fn run(options: &Options, cancel: &Cancel, keeper: Option<&mut dyn RunKeeper
     }
     let kept = keeper.map_or(Ok(()), |keeper| keep(keeper, told, failed_in.as_ref(), cancel));
     if let Some(failure) = failed_in {
-        if let Err(unkept) = kept {
-            streams::tell(format!("netperf: {unkept}"));
-        }
-        return Err(failure);
+        return both(Err(failure), kept);
     }
     let Some(last) = last else { return kept };
     let figures = test.figures(&rounds, last);
@@ -106,11 +103,11 @@ pub fn run(options: &Options, cancel: &Cancel, keeper: Option<&mut dyn RunKeeper
             report
         }
     };
-    print(&report)?;
+    let printed = print(&report);
     if let Some(control) = test.control.take() {
         control.into_inner().finish();
     }
-    kept
+    both(printed, kept)
 }
 
 fn keep(

@@ -5,9 +5,10 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use clap::Args;
-use rig_cli::exit::{Exit, ExitContext, Failure};
+use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_facts::store::{RunName, RunState};
 use rig_report::Format;
+use rig_report::document::Document;
 use rig_stats::compare::Verdict;
 use rig_stats::units::Percent;
 use rig_verdict::compare::{self, Comparison, Input, MINIMUM_PERCENT, Options};
@@ -115,12 +116,27 @@ impl ReferenceRun {
     }
 
     /// Compares the run that was made.
-    pub fn compare(&self, view: &RunView, store: &StoreArgs) -> Result<(Comparison, Exit), Failure> {
+    fn compare(&self, view: &RunView, store: &StoreArgs) -> Result<(Comparison, Exit), Failure> {
         let new = Input { name: format!("run {}", view.id), data: data(view) };
         let history = history(store, &view.suite)?;
         let comparison = compare::compare(&self.old, &new, &history, &self.options).or_exit(Exit::Failed)?;
         let exit = exit(&comparison, self.fail_on_undecided);
         Ok((comparison, exit))
+    }
+
+    /// Compares the run that was made, in the document of its report; or says there why that cannot be.
+    pub fn add_to(
+        &self,
+        document: &mut Document,
+        view: &RunView,
+        store: &StoreArgs,
+    ) -> Result<(Comparison, Exit), Failure> {
+        let compared = self.compare(view, store);
+        match &compared {
+            Ok((comparison, _)) => rig_report::comparison::append(document, comparison),
+            Err(failure) => rig_report::comparison::append_failure(document, &self.old.name, &in_words(&failure.error)),
+        }
+        compared
     }
 }
 

@@ -42,13 +42,11 @@ pub(super) fn support(suites: Vec<Suite>, mut survey: Result<Survey, String>) ->
 
 /// `Err` with the reason where no suite can be run.
 fn survey(access: &Access, suites: &[Suite]) -> Result<Survey, String> {
-    let rootless = match access {
-        Access::Direct => false,
-        Access::UserNamespace => true,
-        Access::Refused(refusal) => return Err(refusal.to_string()),
-    };
+    if let Access::Refused(refusal) = access {
+        return Err(refusal.to_string());
+    }
     process::raise_file_limit();
     let scenarios: Vec<Scenario> = suites.iter().flat_map(|suite| suite.scenarios.clone()).collect();
-    let host = HostChoice::Local.start(None, rootless).map_err(|error| in_words(&error))?;
+    let host = HostChoice::Local.start(None).map_err(|error| in_words(&error))?;
     Survey::begin(host, None, &scenarios).map_err(|failure| failure.to_string())
 }

@@ -34,7 +34,7 @@ use netrig_ends::limits::Limits;
 use netrig_ends::report;
 use netrig_ends::seal::Key;
 use netrig_ends::server::{ListenScope, Server, listen};
-use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
+use rig_cli::exit::{Exit, ExitContext, Failure, FailureChain, both, in_words};
 use rig_report::Format;
 
 use self::options::{AddressOptions, CommonOptions, RoleOptions, ServerOptions, StoreOptions};
@@ -113,7 +113,7 @@ fn server(address: &AddressOptions, serving: &ServerOptions) -> Result<Exit, Fai
             "without --key-file any client that reaches it can make this machine send and receive as much as the limits allow",
         ),
     }
-    let environment = host::environment(false, BUILD);
+    let environment = host::environment(BUILD);
     let mut server = Server::new(listeners, limits, environment, program()?, key, stop).or_exit(Exit::Failed)?;
     server.run().or_exit(Exit::Failed)?;
     Ok(Exit::Done)
@@ -167,16 +167,16 @@ fn client(
     let closed = recorder.finish(&result);
     let stopped = result.as_ref().is_err_and(anyhow::Error::is::<StoppedByUser>);
     if keeping.in_turn.is_some() {
-        closed?;
         // The process that started both runs compares and reports.
-        return match result {
-            Ok(()) => {
-                print(&format!("{}\n", TurnMessage::Over))?;
-                Ok(Exit::Done)
-            }
+        let ended = match result {
             Err(_) if stopped => Ok(Exit::Stopped),
-            Err(error) => Err(error.into()),
+            ended => ended.map(|()| Exit::Done).map_err(Failure::from),
         };
+        let ended = both(ended, closed)?;
+        if ended == Exit::Done {
+            print(&format!("{}\n", TurnMessage::Over))?;
+        }
+        return Ok(ended);
     }
     let partial = Some(recorder.live.partial()).filter(|partial| stopped && !partial.is_empty());
     let nothing = "stopped before an interval of the window was over: nothing was measured";
@@ -184,15 +184,18 @@ fn client(
     if stopped && has_nothing {
         note(format_args!("netrig: {nothing}"));
     }
-    let failure = match &result {
-        Err(_) if stopped => has_nothing.then(|| nothing.to_owned()),
-        Err(error) => Some(in_words(error)),
-        Ok(()) => None,
+    let is_whole = result.is_ok();
+    let is_kept = closed.is_ok() && recorder.has_stored_all();
+    // What was measured is told before what could not be done with it.
+    let ended = both(if stopped { Ok(()) } else { result.map_err(Failure::from) }, closed);
+    let failure = match &ended {
+        Err(failure) => Some(in_words(&failure.error)),
+        Ok(()) => has_nothing.then(|| nothing.to_owned()).filter(|_| stopped),
     };
-    let (mut exit, mut compared) = (Exit::Done, Ok(()));
+    let (mut compared, mut written) = (Ok(None), Ok(()));
     if !has_nothing || as_json {
         let number = recorder.number();
-        let outcome = report::TestResult {
+        let mut outcome = report::TestResult {
             host: &target.host,
             run: number.as_deref(),
             test: &test,
@@ -204,42 +207,37 @@ fn client(
             server: recorder.live.server(),
             client: &recorder.environment,
             turns: None,
-            failure: failure.as_deref(),
+            failure: None,
         };
+        let view = report::view(&outcome);
+        outcome.failure = failure.as_deref();
         let mut document = report::document(&outcome);
-        if let Some(against) = against.filter(|_| result.is_ok()) {
-            match against.compare(&report::view(&outcome), &keeping.store) {
-                Ok((comparison, judged)) => {
-                    rig_report::comparison::append(&mut document, &comparison);
-                    exit = judged;
-                }
-                Err(failure) => compared = Err(failure),
-            }
-        }
+        let against = against.filter(|_| is_whole);
+        compared = against.map(|against| against.add_to(&mut document, &view, &keeping.store)).transpose();
         if output_args.format == Format::Terminal && output.is_standard() {
             document = document.without_details();
         }
-        output.write(&document, output_args.format)?;
-        let is_kept = closed.is_ok() && recorder.has_stored_all();
-        if let Some(number) = number.filter(|_| is_kept && !common.quiet) {
+        written = output.write(&document, output_args.format);
+        if let Some(number) = number.filter(|_| is_kept && written.is_ok() && !common.quiet) {
             note(format_args!("Kept as run {number}: {} --all", super::report::again(&number, &keeping.store)));
         }
     }
-    // What was measured is told before what could not be done with it.
-    closed?;
-    compared?;
-    match result {
-        Ok(()) => Ok(exit),
-        Err(_) if stopped => Ok(Exit::Stopped),
-        Err(error) if recorder.trials.is_empty() => Err(error.into()),
-        Err(error) => {
-            let done = recorder.trials.len();
-            Err(anyhow!("after {done} of {} trials: {}", common.trials, in_words(&error)).into())
+    let done = recorder.trials.len();
+    let ended = ended.map_err(|failure| match failure {
+        Failure { exit, error, next } if !is_whole && !stopped && done > 0 => {
+            Failure { exit, error: anyhow!("after {done} of {} trials: {}", common.trials, in_words(&error)), next }
         }
-    }
+        failure => failure,
+    });
+    let judged = match compared {
+        Ok(compared) => ended.map(|()| compared.map(|(_, judged)| judged)),
+        Err(failure) => both(ended, Err(failure)).map(|()| None),
+    };
+    let judged = both(judged, written)?;
+    Ok(judged.unwrap_or(if stopped { Exit::Stopped } else { Exit::Done }))
 }
 
-/// A test that failed before there was a server to ask, as JSON for who reads that: the failure again, or that of writing it.
+/// A test that failed before there was a server to ask, as JSON for who reads that: the failure again, with that of writing it.
 fn told(failure: Failure, host: &str, test: &Test, planned: u32, output: Output) -> Failure {
     let why = in_words(&failure.error);
     let source = Some(&test.source).filter(|source| !source.is_default()).map(ToString::to_string);
@@ -253,13 +251,13 @@ fn told(failure: Failure, host: &str, test: &Test, planned: u32, output: Output)
         planned,
         started_unix_ms: Timestamp::now().as_millisecond(),
         server: None,
-        client: &host::environment(false, BUILD),
+        client: &host::environment(BUILD),
         turns: None,
         failure: Some(&why),
     };
     match output.write(&report::document(&outcome), Format::Json) {
         Ok(()) => failure,
-        Err(unwritten) => unwritten,
+        Err(unwritten) => failure.then(unwritten),
     }
 }
 

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use anyhow::{Context, bail};
+use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
 use rig_cli::forms::OneOrMany;
 use rig_cli::mistakes::{FileError, load_text};
 use rig_cli::schema::{Schema, described};
@@ -19,12 +20,13 @@ use rig_cli::source::{Source, Spanned};
 use rig_sys::clock::monotonic_ns;
 use rig_sys::cpu::CpuSet;
 use rig_testbed::datapath::Machine;
-use rig_testbed::host::{Host, HostAccess, HostGroup, HostOfNode, Local, Remote};
+use rig_testbed::host::{Host, HostAccess, HostGroup, HostOfNode, Local, Remote, is_rootless};
 use rig_testbed::topology::check_name;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use self::labels::HostLabel;
+use self::side_by_side::side_by_side;
 use crate::BUILD;
 
 /// Where nodes are to be.
@@ -67,14 +69,14 @@ impl HostChoice {
         matches!(self, Self::Named(_))
     }
 
-    /// Starts it. `rootless` says by which privileges, where this process has to have them.
+    /// Starts it. Where nodes are this process's, it has its privileges already.
     ///
     /// # Errors
     /// When it cannot be started or reached, or hosts.toml has a mistake.
-    pub fn start(&self, file: Option<&Path>, rootless: bool) -> anyhow::Result<Box<dyn Host>> {
+    pub fn start(&self, file: Option<&Path>) -> anyhow::Result<Box<dyn Host>> {
         let program = std::env::current_exe().context("find netrig's own program")?;
         Ok(match self {
-            Self::Local => Box::new(local(rootless)?),
+            Self::Local => Box::new(local()?),
             Self::Child => Box::new(Remote::child(&program)?),
             Self::Named(name) => Box::new(Remote::reach(&named(name, file)?.access, &program)?),
         })
@@ -179,19 +181,47 @@ pub struct NodesOnHosts {
     pub cpus: BTreeMap<String, CpuSet>,
 }
 
-/// Reaches the hosts of nodes, one after the other: ssh may have something to say, and a host dies with the thread that reached it.
+/// Reaches the hosts of nodes, side by side, and does `then` with them, as long as which they are there.
 ///
 /// # Errors
-/// As [`HostChoice::start`], and for nodes that no run takes.
-pub fn start_each(nodes: &[NodeOnHost], file: Option<&Path>) -> anyhow::Result<NodesOnHosts> {
-    refuse(nodes)?;
-    let (mut members, mut cpus) = (Vec::new(), BTreeMap::new());
-    for node in nodes {
-        let (member, own) = node.start(node.named(file)?)?;
-        cpus.extend(own.map(|own| (node.node.clone(), own)));
-        members.push(member);
+/// As [`HostChoice::start`], of each that is not reached, and for nodes that no run takes.
+pub fn with_each<R>(
+    nodes: &[NodeOnHost],
+    file: Option<&Path>,
+    then: impl FnOnce(NodesOnHosts) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    refuse(nodes).or_exit(Exit::Failed)?;
+    let named = nodes.iter().map(|node| Ok((node, node.named(file)?)));
+    let named: Vec<_> = named.collect::<anyhow::Result<_>>().or_exit(Exit::Failed)?;
+    side_by_side(
+        named.into_iter(),
+        |(node, named)| node.start(named),
+        |reached| then(all_of(nodes, reached).or_exit(Exit::Failed)?),
+    )
+}
+
+fn all_of(
+    nodes: &[NodeOnHost],
+    reached: Vec<anyhow::Result<(HostOfNode, Option<CpuSet>)>>,
+) -> anyhow::Result<NodesOnHosts> {
+    let (mut members, mut cpus, mut lost) = (Vec::new(), BTreeMap::new(), Vec::new());
+    for (node, reached) in nodes.iter().zip(reached) {
+        match reached {
+            Ok((member, own)) => {
+                cpus.extend(own.map(|own| (node.node.clone(), own)));
+                members.push(member);
+            }
+            Err(why) => lost.push(why),
+        }
     }
-    Ok(NodesOnHosts { hosts: HostGroup::new(members, group_number()), cpus })
+    match lost.len() {
+        0 => Ok(NodesOnHosts { hosts: HostGroup::new(members, group_number()), cpus }),
+        1 => Err(lost.remove(0)),
+        count => {
+            let each: String = lost.iter().map(|why| format!("\n  {}", in_words(why))).collect();
+            bail!("{count} of {} hosts are not reached:{each}", nodes.len());
+        }
+    }
 }
 
 /// Refuses fewer than two nodes, two hosts of one, or two nodes on one.
@@ -224,13 +254,13 @@ fn group_number() -> u16 {
     u16::try_from((u64::from(std::process::id()) ^ (monotonic_ns() >> 10)) & 0xffff).unwrap_or_default()
 }
 
-/// This process as a host; `rootless` says whether it is inside a user namespace.
+/// This process as a host.
 ///
 /// # Errors
 /// As [`Local::new`].
-pub fn local(rootless: bool) -> anyhow::Result<Local> {
-    let local = Local::new()?.of_build(BUILD, rootless);
-    Ok(local.with_datapaths(rig_datapaths::ALL.on(Machine { rootless })))
+pub fn local() -> anyhow::Result<Local> {
+    let local = Local::new()?.of_build(BUILD);
+    Ok(local.with_datapaths(rig_datapaths::ALL.on(Machine { rootless: is_rootless() })))
 }
 
 /// hosts.toml.

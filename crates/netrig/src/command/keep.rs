@@ -20,7 +20,7 @@ use rig_suite::suite::{Scenario, Suite};
 use rig_sys::cpu::{CpuSet, shared_cores};
 use rig_sys::{process, signal};
 use rig_testbed::datapath::Machine;
-use rig_testbed::host::Local;
+use rig_testbed::host::{Local, is_rootless};
 use rig_testbed::registry::{HeldTestbed, NameTaken, TestbedRegistry};
 use rig_testbed::{Placement, Testbed};
 
@@ -151,7 +151,9 @@ pub fn hold(scenario: &OsStr, name: &str, cpus: Option<&CpuSet>) -> Result<Exit,
     let rootless = gain_privilege()?;
     // From here on, because a user namespace is entered before there are threads.
     let written = end_with_up(&registry, name).context("watch over the building").or_exit(Exit::Failed)?;
-    let here = Local::uncounted().or_exit(Exit::Failed)?.with_datapaths(rig_datapaths::ALL.on(Machine { rootless }));
+    let here = Local::uncounted()
+        .or_exit(Exit::Failed)?
+        .with_datapaths(rig_datapaths::ALL.on(Machine { rootless: is_rootless() }));
     let lack = not_here(&scenario_found, &placement, rig_datapaths::ALL, &here).or_exit(Exit::Failed)?;
     if let Some(MissingResource { found, remedy, .. }) = lack {
         return Err(Failure::new(Exit::Lacking, anyhow!("{found}: {remedy}")));

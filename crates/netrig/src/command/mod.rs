@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, anyhow};
-use rig_cli::exit::{Exit, ExitContext, Failure, in_words};
+use rig_cli::exit::{Exit, ExitContext, Failure, both, in_words};
 use rig_cli::streams::tell;
 use rig_engine::Engine;
 use rig_load::driver::Cancel;
@@ -69,11 +69,10 @@ pub fn host() -> Result<Exit, Failure> {
     if !rootless && let Err(error) = host::give_back_what_was_left() {
         tell(format_args!("netrig host: {}", in_words(&error)));
     }
-    let mut host =
-        hosts::local(rootless && without_nodes.is_none()).or_exit(Exit::Failed)?.without_nodes(without_nodes);
+    let mut host = hosts::local().or_exit(Exit::Failed)?.without_nodes(without_nodes);
     let served = host::serve(&mut host, io::stdin(), io::stdout(), stopped);
     let torn_down = host.tear_down();
-    served.and(torn_down).or_exit(Exit::Failed)?;
+    both(served, torn_down).or_exit(Exit::Failed)?;
     Ok(if is_stopped.load(Ordering::Relaxed) { Exit::Stopped } else { Exit::Done })
 }
 

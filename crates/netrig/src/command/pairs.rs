@@ -5,7 +5,7 @@ pub(super) mod measure;
 
 use anyhow::{Context, bail};
 use netrig_ends::pairs::report::{brief, of};
-use rig_cli::exit::{Exit, ExitContext, Failure};
+use rig_cli::exit::{Exit, ExitContext, Failure, both};
 use rig_cli::streams::note;
 use rig_facts::record::certainty::RepetitionEnd;
 use rig_facts::store::{RunId, Store};
@@ -86,15 +86,12 @@ pub(super) fn conclude(
     let options = stored::options(&run)?;
     let test = options.pairs.as_ref().context("read what the run was asked").or_exit(Exit::Failed)?;
     let (mut document, view) = of(&run, &options, test)?;
-    let compared = against.map(|against| against.compare(&view, &args.store)).transpose()?;
-    if let Some((comparison, _)) = &compared {
-        rig_report::comparison::append(&mut document, comparison);
-    }
+    let compared = against.map(|against| against.add_to(&mut document, &view, &args.store)).transpose();
     let again = report::again(&id.to_string(), &args.store);
     if args.output.format == Format::Terminal {
         document = brief(document, test, more(test, &again));
     }
-    output.write(&document, args.output.format)?;
+    let compared = both(compared, output.write(&document, args.output.format))?;
     if !args.quiet {
         note(format_args!("Next, as a page: {again} --format html --output run-{id}.html"));
     }

@@ -37,7 +37,7 @@ impl RunKeeper for StoreKeeper {
         self.label = label.map(str::parse).transpose().or_exit(Exit::BadInput)?;
         let path = path_of(&StoreArgs { store: None })?;
         self.store = Some(Store::open(&path).or_exit(Exit::Failed)?);
-        self.environment = host::environment(false, BUILD);
+        self.environment = host::environment(BUILD);
         self.started_unix_ms = Timestamp::now().as_millisecond();
         Ok(())
     }

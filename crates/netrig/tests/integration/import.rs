@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
+use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::iperf3::peers::{Peer, client, serve};
@@ -212,6 +213,29 @@ fn what_cannot_be_stored_is_refused_with_the_reason() {
     // Before anything is sent.
     refused(&netrig(home, &["iperf3", "-c", "192.0.2.1", "--store-run=9"]), 1, "`9` is not a label");
     refused(&netrig(home, &["netperf", "-H", "192.0.2.1", "--store-run=9"]), 255, "`9` is not a label");
+}
+
+/// Its JSON can be imported when there is room again.
+#[test]
+fn a_test_of_iperf3_that_is_not_stored_says_so_in_its_json() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = dir.path();
+    let server = serve(&Peer::Netrig, "", home);
+    iperf3(home, server.port, "--store-run");
+    let store = Connection::open(home.join("runs")).unwrap();
+    let refusal = "CREATE TRIGGER of_trials BEFORE INSERT ON trial BEGIN SELECT room_for_trials(); END";
+    store.execute_batch(refusal).unwrap();
+    let port = server.port.to_string();
+    let output = netrig(home, &["iperf3", "-c", "127.0.0.1", "-p", &port, "-t", "1", "-b", "1M", "-J", "--store-run"]);
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let error = report["error"].as_str().unwrap();
+    assert!(error.contains("the test was made, and is not stored: ") && error.contains("room_for_trials"), "{error}");
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(report["end"]["sum_received"]["bytes"].as_u64() > Some(0), "{report}");
+    store.execute_batch("DROP TRIGGER of_trials").unwrap();
+    fs::write(home.join("unstored.json"), &output.stdout).unwrap();
+    let said = text(&netrig(home, &["import", "unstored.json"]));
+    assert!(said.contains("Imported tcp-stream by iperf3"), "{said}");
 }
 
 #[test]

@@ -132,7 +132,8 @@ static __noinline int adopt_slot(const struct adoption *a)
 	c->client_port = a->client_port;
 	c->service = a->service;
 	c->backend = a->backend;
-	c->counter = counter | bit_of_family(s, a->backend);
+	/* Of a connection of UDP the backend may be told at any time. */
+	c->counter = counter | bit_of_family(s, a->backend) | (s->client_address == ADDRESS_UOA ? TELLS | OPTED : 0);
 	c->local = a->local;
 	c->local_port = a->local_port;
 	c->route = 0;

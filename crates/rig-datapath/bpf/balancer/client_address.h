@@ -8,6 +8,11 @@
  *
  * Or it is told by the header of the PROXY protocol before the first byte of the stream, by which sequence numbers differ from there on.
  *
+ * Of UDP, which has no options, by a header between those of IP and UDP, as DPVS's "uoa" has it: IP's protocol is 248; the header has a version in
+ * its upper half byte, which is the family of the address, the protocol behind it, its own length with what it has, and an option as those of IP of
+ * kind 31 with the length 8 or 20, port and address. All of a client's datagrams have it until the backend has answered, by which it shows that it
+ * takes them. One that has no room, or comes in fragments, goes without, and is counted.
+ *
  * The client is told that segments may be so much smaller, by the MSS of the backend's SYN-ACK (RFC 9293, 3.7.1).
  */
 #ifndef BALANCER_CLIENT_ADDRESS_H
@@ -99,6 +104,14 @@ OF_PACKET(__s64, edit_options, (struct xdp_md *ctx, __u32 lower, __u32 also), (c
 static always_inline int tells_ipv6(const struct packet *p, const struct connection *c)
 {
 	return p->ipv6 || c->counter & MIXED;
+}
+
+/* How the backend of a connection is told. */
+static always_inline __u8 way_told(const struct packet *p, const struct connection *c)
+{
+	if (c->counter & PREFIXED)
+		return ADDRESS_PROXY_V2;
+	return p->tuple.protocol == IPPROTO_UDP ? ADDRESS_UOA : ADDRESS_TOA;
 }
 
 /* Writes the option; what the checksum changes by, or -1. */
@@ -276,6 +289,61 @@ static always_inline int says_something(struct xdp_md *ctx, const struct packet 
 	return p->tcp_flags & TCP_FIN || p->l3_length > p->l4 - p->l3 + tcp->doff * 4;
 }
 
+/* IP's protocol of the header before that of UDP, its version for IPv4 and for IPv6, and the kind of the option in it. */
+#define PROTOCOL_OPTIONS 248
+#define OPTIONS_V4 1u
+#define OPTIONS_V6 2u
+#define OPTION_UOA 31
+
+/* A datagram of a connection whose backend has not answered yet, which is translated; 0 or a reason for a drop. */
+static always_inline int tell_of_datagram(struct xdp_md *ctx, struct packet *p, struct connection *c, enum direction direction)
+{
+	__u32 l4 = p->l4 & L4_MASK, by = address_bytes(ADDRESS_UOA, tells_ipv6(p, c)), bytes = p->l3_length - (p->l4 - p->l3);
+	__u32 *header;
+	void *end;
+
+	if (direction == OUTWARD) {
+		*(volatile __u16 *)&c->counter = c->counter & ~TELLS;
+		return 0;
+	}
+	if (p->full || p->part)
+		return leave_out(c->service);
+	if (make_gap(ctx, l4, by))
+		return DROP_INTERNAL;
+	header = (void *)(long)ctx->data + (p->l3 & L3_MASK);
+	end = (void *)(long)ctx->data_end;
+	if (p->ipv6) {
+		struct ipv6hdr *ip = (void *)header;
+
+		if ((void *)(ip + 1) > end)
+			return DROP_INTERNAL;
+		ip->nexthdr = PROTOCOL_OPTIONS;
+	} else {
+		struct iphdr *ip = (void *)header;
+		__be16 before;
+
+		if ((void *)(ip + 1) > end)
+			return DROP_INTERNAL;
+		before = *(__be16 *)&ip->ttl;
+		ip->protocol = PROTOCOL_OPTIONS;
+		ip->check = exchanged(ip->check, before, *(__be16 *)&ip->ttl);
+	}
+	header = (void *)(long)ctx->data + l4;
+	if ((void *)(header + 3) > end)
+		return DROP_INTERNAL;
+	header[0] = bpf_htonl((tells_ipv6(p, c) ? OPTIONS_V6 : OPTIONS_V4) << 28 | IPPROTO_UDP << 16 | by);
+	header[1] = bpf_htonl((__u32)OPTION_UOA << 24 | (by - 4) << 16 | bpf_ntohs(c->client_port));
+	if (!tells_ipv6(p, c)) {
+		header[2] = v4_of(&c->client);
+	} else {
+		if ((void *)(header + 6) > end)
+			return DROP_INTERNAL;
+		get_v6((void *)(header + 2), &c->client);
+	}
+	p->l3_length += by;
+	return set_length(ctx, p, bytes + by) ?: keep_whole(ctx, p, c);
+}
+
 /*
  * What is made void in a client's SYN: with Multipath TCP (RFC 8684) a program's socket is none that the option is of. Where there is no room, the
  * connection must not begin with this segment, which is what TCP Fast Open is for.
@@ -289,7 +357,7 @@ static always_inline __u32 barred_from_syn(struct xdp_md *ctx, const struct pack
 	return tcp->doff * 4 + address_bytes(ADDRESS_TOA, tells_ipv6(p, c)) > MOST_TCP_HEADER ? OPTION_FAST_OPEN : OPTION_MPTCP;
 }
 
-/* A segment of a connection whose backend has not shown yet that it knows the client, or a SYN; 0 or a reason for a drop. */
+/* A packet of a connection whose backend has not shown yet that it knows the client, or a SYN; 0 or a reason for a drop. */
 OF_PACKET(int, tell, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 {
 	struct connection *c = connection_at(SLOT(entry));
@@ -297,6 +365,8 @@ OF_PACKET(int, tell, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 
 	if (!p || !c)
 		return DROP_INTERNAL;
+	if (p->tuple.protocol == IPPROTO_UDP)
+		return tell_of_datagram(ctx, p, c, DIRECTION(entry));
 	flags = p->tcp_flags;
 	if (flags & TCP_RST)
 		return 0;
@@ -445,7 +515,7 @@ OF_PACKET(int, shift_prefixed, (struct xdp_md *ctx, __u32 entry), (ctx, entry))
 }
 
 /*
- * An error on its way to a client about a segment that was made larger. Where it was too big for a router behind here, the client is told that so
+ * An error on its way to a client about a packet that was made larger. Where it was too big for a router behind here, the client is told that so
  * much less fits. What to add to the sequence number that is quoted.
  */
 OF_PACKET(__u32, tell_of_error, (struct xdp_md *ctx, __u32 slot), (ctx, slot))
@@ -462,7 +532,7 @@ OF_PACKET(__u32, tell_of_error, (struct xdp_md *ctx, __u32 slot), (ctx, slot))
 	if ((void *)(icmp + 1) > (void *)(long)ctx->data_end)
 		return 0;
 	mtu = mtu_of_message(p, icmp);
-	by = address_bytes(c->counter & PREFIXED ? ADDRESS_PROXY_V2 : ADDRESS_TOA, tells_ipv6(p, c));
+	by = address_bytes(way_told(p, c), tells_ipv6(p, c));
 	if (mtu && c->counter & TELLS) {
 		__u32 before = icmp->rest;
 

@@ -30,7 +30,7 @@ static always_inline __u16 bit_of_family(const struct service *s, __u32 backend)
 /* Whether the backend is to be told of the client of a connection that this packet begins. */
 static always_inline __u16 bits_of_telling(const struct service *s, const struct packet *p)
 {
-	if (!s->client_address || !(p->opens || p->cookie))
+	if (!s->client_address || !(s->client_address == ADDRESS_UOA || p->opens || p->cookie))
 		return 0;
 	return TELLS | way_of_telling(s);
 }

@@ -246,7 +246,12 @@ OF_PACKET(int, forward, (struct xdp_md *ctx, int kind, __u32 entry, __u32 tick),
 		outer = tunnel_length(packing_of(b), p->ipv6);
 		route.mtu = through_tunnel(c->backend, route.mtu, tick);
 	} else if (direction == INWARD && c->counter & TELLS && kind == FLOW) {
-		outer = address_bytes(c->counter & PREFIXED ? ADDRESS_PROXY_V2 : ADDRESS_TOA, p->ipv6);
+		outer = address_bytes(way_told(p, c), p->ipv6);
+		/* Of a datagram the sender may not know how to send a smaller one: it goes without. */
+		if (p->tuple.protocol == IPPROTO_UDP) {
+			p->full = route.mtu && p->l3_length + outer - (c->counter & MIXED ? FAMILY_BYTES : 0) > route.mtu;
+			outer = 0;
+		}
 	}
 	if (c->counter & MIXED)
 		outer += direction == OUTWARD ? FAMILY_BYTES : -FAMILY_BYTES;

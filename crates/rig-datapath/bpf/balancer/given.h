@@ -35,6 +35,8 @@ struct packet {
 	__u8 part;
 	/* As of its service, where it is one to a backend and has not got it yet. */
 	__u8 dscp;
+	/* A datagram that has no room in its link for the client's address. */
+	__u8 full;
 	/* The interface that it belongs to: of a tagged frame it may be a VLAN device, then with OF_VLAN. */
 	__u32 came_by;
 };

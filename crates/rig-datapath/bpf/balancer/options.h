@@ -16,13 +16,15 @@ enum option { OPTION_END = 0, OPTION_NOP = 1, OPTION_MSS = 2, OPTION_SCALE = 3, 
 #define NO_SCALE 15
 #define MOST_SCALE 14
 
-/* Bytes that a segment grows by which tells a backend its client's address. */
+/* Bytes that a packet grows by which tells a backend its client's address. */
 static always_inline __u32 address_bytes(__u8 client_address, int ipv6)
 {
 	if (client_address == ADDRESS_TOA)
 		return ipv6 ? 20 : 8;
 	if (client_address == ADDRESS_PROXY_V2)
 		return ipv6 ? 52 : 28;
+	if (client_address == ADDRESS_UOA)
+		return ipv6 ? 24 : 12;
 	return 0;
 }
 

@@ -72,7 +72,7 @@ enum reuse { RESCHEDULE = 0, KEEP = 1 };
 enum syn_proxy { PROXY_OFF = 0, PROXY_AUTO = 1, PROXY_ALWAYS = 2 };
 
 /* How a backend that sees local addresses is told of its clients' (client_address.h). */
-enum client_address { ADDRESS_HIDDEN = 0, ADDRESS_TOA = 1, ADDRESS_PROXY_V2 = 2 };
+enum client_address { ADDRESS_HIDDEN = 0, ADDRESS_TOA = 1, ADDRESS_PROXY_V2 = 2, ADDRESS_UOA = 3 };
 
 /* Numbers are part of what is kept across restarts: never reuse one. */
 enum state {
@@ -144,7 +144,7 @@ _Static_assert(sizeof(struct connection) == 64, "a connection is one cache line"
 #define TELLS 0x0200
 /* A header of the PROXY protocol is before what its client sends, by which numbers differ; `splices` has the client's first one. */
 #define PREFIXED 0x0100
-/* Its backend is told by an option. */
+/* Its backend is told by an option, or, of UDP, by a header of its own. */
 #define OPTED 0x0080
 /* Its client has IPv6 and its backend IPv4: headers are translated (family.h). */
 #define MIXED 0x0040

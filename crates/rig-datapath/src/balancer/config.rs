@@ -291,16 +291,18 @@ impl SynProxy {
     }
 }
 
-/// How backends are told of clients' addresses, where they see local ones: with FullNAT, of TCP.
+/// How backends are told of clients' addresses, where they see local ones: with FullNAT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ClientAddress {
     /// Not at all.
     #[default]
     Off,
-    /// By an option of TCP, see bpf/balancer/client_address.h.
+    /// Of TCP, by an option, see bpf/balancer/client_address.h.
     Toa,
-    /// By the PROXY protocol's header, version 2, before the first byte that the client sends.
+    /// Of TCP, by the PROXY protocol's header, version 2, before the first byte that the client sends.
     ProxyV2,
+    /// Of UDP, by a header before each datagram until the backend has answered.
+    Uoa,
 }
 
 impl ClientAddress {
@@ -309,6 +311,16 @@ impl ClientAddress {
             Self::Off => client_address::HIDDEN,
             Self::Toa => client_address::TOA,
             Self::ProxyV2 => client_address::PROXY_V2,
+            Self::Uoa => client_address::UOA,
+        }
+    }
+
+    /// Whether services of this protocol can have it.
+    pub fn fits(self, protocol: Protocol) -> bool {
+        match self {
+            Self::Off => true,
+            Self::Toa | Self::ProxyV2 => protocol == Protocol::Tcp,
+            Self::Uoa => protocol == Protocol::Udp,
         }
     }
 }
@@ -697,7 +709,7 @@ impl Service {
             return Err(ConfigError::Limits { service, what });
         }
         let full_nat = matches!(self.forward, ForwardingMethod::FullNat { .. });
-        if self.client_address != ClientAddress::Off && (self.protocol != Protocol::Tcp || !full_nat) {
+        if self.client_address != ClientAddress::Off && !(full_nat && self.client_address.fits(self.protocol)) {
             return Err(ConfigError::ClientAddress { service });
         }
         if self.client_address != ClientAddress::Off && self.sloppy_tcp {

@@ -17,6 +17,7 @@ mod capture;
 mod config;
 mod control;
 mod cookie;
+pub(crate) mod datagrams;
 mod encapsulation;
 mod handle;
 pub(crate) mod hash;
@@ -59,6 +60,7 @@ pub use config::{
     Timeouts, UnhandledPolicy,
 };
 pub use control::{Balancer, Clock};
+pub use datagrams::{DatagramCounts, DatagramReceiver, DatagramSettings};
 pub use encapsulation::{Encapsulation, GUE_PORT, MAX_SOURCE_BITS, TunnelHeader};
 pub use handle::{BalancerHandle, SweepReport};
 pub use neighbors::release_kept_neighbors;

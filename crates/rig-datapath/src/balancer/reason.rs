@@ -61,8 +61,8 @@ reasons! {
             "nothing if it is meant; many clients behind one address (NAT, a proxy) may need a higher rate or burst: `netrig lb -E SERVICE --source-rate N --source-burst N`";
         NewRate = 27, "new_rate", "a new connection of a service that begins them faster than `new_rate` allows",
             "nothing while it is attacked, and it serves as many as it can; otherwise raise the rate or burst: `netrig lb -E SERVICE --new-rate N --new-burst N`";
-        NotTold = 28, "not_told", "a segment that was to tell a backend its client's address, which went to it without: its SYN's header had no room",
-            "nothing: a SYN with many options, as with TCP Fast Open over IPv6, is told of by the next segment, as data of a SYN are not taken";
+        NotTold = 28, "not_told", "a packet that was to tell a backend its client's address, which went to it without: a SYN whose header had no room, or a datagram that is in fragments or too large for its link with it",
+            "nothing of TCP: a SYN with many options, as with TCP Fast Open over IPv6, is told of by the next segment, as data of a SYN are not taken; of UDP a larger MTU between here and the backends";
         BeforeFirst = 29, "before_first", "a client's data with a number before its connection's first one, or a backend's SYN-ACK for another such number, before a header of `proxy_v2` has been acknowledged: what it carries could stand where the header belongs",
             "nothing if few: repeated segments of an older connection; many of them are clients that try to be taken for others";
         NoTemplate = 30, "no_template", "a new connection of a service with `persistence`, which goes on, but whose source is not remembered: there is no room for more sources",

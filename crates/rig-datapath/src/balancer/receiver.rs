@@ -75,7 +75,7 @@ pub(crate) fn load() -> Result<Object, Error> {
 }
 
 impl AddressReceiver {
-    /// On a cgroup of version 2 and all below it. Only what comes `from` these prefixes is believed, at most [`MOST_TRUSTED`].
+    /// On a cgroup of version 2 and all below it, for TCP. Only what comes `from` these prefixes is believed, at most [`MOST_TRUSTED`].
     ///
     /// # Errors
     /// [`Error::NotPermitted`] without CAP_BPF and CAP_PERFMON, [`Error::Load`] where the kernel refuses the programs, as before Linux

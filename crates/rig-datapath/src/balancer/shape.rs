@@ -88,6 +88,7 @@ pub(crate) mod client_address {
     pub(crate) const HIDDEN: u8 = 0;
     pub(crate) const TOA: u8 = 1;
     pub(crate) const PROXY_V2: u8 = 2;
+    pub(crate) const UOA: u8 = 3;
 }
 
 /// Values of `scheduler`.
@@ -132,7 +133,7 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 13;
+pub(crate) const SHAPE_VERSION: u32 = 14;
 
 /// In the number of a group of services that share templates.
 pub(crate) const GROUP_BIT: u32 = 0x8000_0000;

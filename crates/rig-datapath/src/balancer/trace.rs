@@ -245,6 +245,9 @@ impl BalancerHandle {
                 .and_then(|service| Dscp::try_from(service.dscp >> 2).ok()),
             tells: match notes.copy.counter & (TELLS | PREFIXED) {
                 _ if !going_on || drop.is_some() || untagged(&outcome.frame) <= untagged(frame) => ClientAddress::Off,
+                TELLS if service.is_some_and(|service| service.protocol == Protocol::Udp.number()) => {
+                    ClientAddress::Uoa
+                }
                 TELLS => ClientAddress::Toa,
                 counter if counter & PREFIXED != 0 => ClientAddress::ProxyV2,
                 _ => ClientAddress::Off,

@@ -32,7 +32,7 @@ pub fn described(environment: &Environment) -> Vec<(String, String)> {
 }
 
 fn of_machine(environment: &Environment) -> Vec<(String, String)> {
-    let privileges = if environment.rootless { "none: inside a user namespace" } else { "root" };
+    let privileges = if environment.rootless { "not the machine's root" } else { "root" };
     let load = f64::from(environment.load_average_hundredths) / 100.0;
     let pairs = [
         ("netrig", environment.netrig_version.clone()),

@@ -83,6 +83,15 @@ pub fn append(document: &mut Document, comparison: &Comparison) {
         serde_json::to_value(comparison).expect("strings, numbers and lists have a form in JSON");
 }
 
+/// Says in the report of a run why it could not be compared with the run of that name.
+pub fn append_failure(document: &mut Document, old: &str, why: &str) {
+    document.lead.push(Block::warning(format!("Not compared with {old}: {why}")));
+    let why = format!("not compared with {old}: {why}");
+    // What failed before is there.
+    let error = &mut document.data["error"];
+    *error = error.as_str().map_or_else(|| why.clone(), |before| format!("{before}; then: {why}")).into();
+}
+
 /// `2 of 14 figures are worse, 1 is better; 8 are the same, 3 are undecided.`
 fn answer(comparison: &Comparison) -> String {
     let totals = comparison.totals;

@@ -77,6 +77,7 @@ fn run(id: u32, received: &[f64]) -> RunData {
         left_out: Vec::new(),
         scenarios: vec![scenario("A", &[2e9, 2.01e9, 1.99e9, 2e9]), scenario("B", received)],
         comparison: None,
+        error: None,
     }
 }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use anyhow::{Context, Result, bail};
-use rig_cli::exit::in_words;
+use rig_cli::exit::{both, in_words};
 use rig_facts::flame::{FoldedStacks, HERTZ};
 use rig_facts::programme::Command;
 use rig_facts::record::{AgentRecord, CommandRecord, DutRecord, NodeRecord, Profile};
@@ -405,14 +405,13 @@ impl Agents {
     /// Ends their work.
     ///
     /// # Errors
-    /// The first that could not be undone; the others are ended all the same.
+    /// Those that could not be undone; the others are ended all the same.
     pub fn detach(self) -> Result<()> {
-        let mut result = Ok(());
-        for agent in self.0 {
+        let end = |agent: Agent| {
             let what = format!("end {agent}");
-            result = result.and(agent.process.into_inner().detach().context(what));
-        }
-        result
+            agent.process.into_inner().detach().context(what)
+        };
+        self.0.into_iter().map(end).fold(Ok(()), both)
     }
 }
 

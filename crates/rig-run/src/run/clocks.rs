@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use rig_cli::exit::both;
 use rig_facts::record::{EndClocks, HostRecord, OffsetReading};
 use rig_load::exchange::PathOffset;
 use rig_sys::clock::monotonic_ns;
@@ -45,6 +46,17 @@ struct Ends {
     from: Endpoint,
     to: Endpoint,
     at_begin: OffsetReading,
+}
+
+/// What a trial's record has of clocks.
+#[derive(Debug)]
+pub(super) struct ClockRecords {
+    /// The host of all nodes, unless they are the runner's own or each has its own.
+    pub of_host: Option<HostRecord>,
+    /// That of each node, where they are several.
+    pub of_nodes: Vec<(String, HostRecord)>,
+    /// Those of the load's ends, where they are on two machines.
+    pub of_ends: Option<EndClocks>,
 }
 
 impl Clocks {
@@ -127,20 +139,26 @@ impl Clocks {
         }
     }
 
-    /// The host of all nodes, unless they are the runner's own or each has its own, with its clock now, when the trial has ended.
-    pub fn host(&self, host: &dyn Host) -> Result<Option<HostRecord>> {
+    /// What a record has of them, now that the trial has ended; and which did not answer any more.
+    pub fn at_end(&self, testbed: &Testbed<'_>) -> (ClockRecords, Result<()>) {
+        let mut answered = Ok(());
+        let mut record = |host: &dyn Host, clock_at_begin: ClockOffset, asked_at_begin: Option<ClockOffset>| {
+            let (clock_at_end, asked) =
+                host.clock().map_or_else(|error| (None, Err(error)), |clock| (Some(clock), Ok(())));
+            answered = both(std::mem::replace(&mut answered, Ok(())), asked);
+            HostRecord { name: host.name().to_owned(), clock_at_begin, clock_at_end, asked_at_begin }
+        };
+        let host = testbed.host();
         let is_one = host.local().is_none() && host.members().is_empty();
-        is_one.then(|| record(host, self.of_marks, None)).transpose()
-    }
-
-    /// That of each node, where they are several.
-    pub fn hosts(&self, host: &dyn Host) -> Result<Vec<(String, HostRecord)>> {
+        let of_host = is_one.then(|| record(host, self.of_marks, None));
         let of_node = |NodeClock { node, asked, used }: &NodeClock| {
             let is_better = asked != used;
-            let record = record(host.member_of(node)?, *used, is_better.then_some(*asked));
-            Some(record.map(|record| (node.clone(), record)))
+            Some((node.clone(), record(host.member_of(node)?, *used, is_better.then_some(*asked))))
         };
-        self.of_nodes.iter().filter_map(of_node).collect()
+        let of_nodes = self.of_nodes.iter().filter_map(of_node).collect();
+        let of_ends = answered.and_then(|()| self.of_ends(testbed));
+        let (of_ends, answered) = of_ends.map_or_else(|error| (None, Err(error)), |found| (found, Ok(())));
+        (ClockRecords { of_host, of_nodes, of_ends }, answered)
     }
 
     /// Those of the load's ends, where they are on two machines, once it has ended.
@@ -153,10 +171,6 @@ impl Clocks {
         let at_end = OffsetReading { at_ns: monotonic_ns(), path, asked };
         Ok(Some(EndClocks::between(&from.node, &to.node, at_begin, &at_end)))
     }
-}
-
-fn record(host: &dyn Host, clock_at_begin: ClockOffset, asked_at_begin: Option<ClockOffset>) -> Result<HostRecord> {
-    Ok(HostRecord { name: host.name().to_owned(), clock_at_begin, clock_at_end: host.clock()?, asked_at_begin })
 }
 
 /// Exchanges times between the ends of a load, at the address and the port that it will have: what lets the load through lets these

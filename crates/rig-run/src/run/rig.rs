@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
-use rig_cli::exit::StoppedByUser;
+use rig_cli::exit::{StoppedByUser, both};
 use rig_facts::figures::node_of;
 use rig_facts::layers::Map;
 use rig_facts::programme::{LIMIT_WINDOW, Phase, Programme, ScenarioLoad};
@@ -30,7 +30,7 @@ use rig_testbed::{LostPeer, Placement, Testbed};
 use super::agents::Agents;
 use super::before;
 use super::calibration::gauge;
-use super::clocks::Clocks;
+use super::clocks::{ClockRecords, Clocks};
 use super::course::{Counting, ProgrammeWindow, refuse_missed_window};
 use super::measured::{FailedAfterTrial, measured};
 use super::programme::carry_out;
@@ -265,10 +265,13 @@ impl Trials {
             }
         };
         let (clocks, host) = (stage.clocks, stage.testbed.host());
+        // A host that is lost by now takes nothing of what was measured.
+        let (ClockRecords { of_host, of_nodes, of_ends }, answered) = clocks.at_end(stage.testbed);
+        afterwards = both(afterwards, answered);
         let mut record = TrialRecord {
-            host: clocks.host(host)?,
-            hosts: clocks.hosts(host)?,
-            end_clocks: clocks.of_ends(stage.testbed)?,
+            host: of_host,
+            hosts: of_nodes,
+            end_clocks: of_ends,
             uncompared: None,
             calibration: None,
             clocks: None,
@@ -298,8 +301,10 @@ impl Trials {
             tool: None,
             flags: Vec::new(),
         };
-        if host.local().is_none() {
-            refuse_missed_window(&record)?;
+        if host.local().is_none()
+            && let Err(missed) = refuse_missed_window(&record)
+        {
+            return both(Err(missed), afterwards);
         }
         record.flags = flags(&record, &scenario.topology, &self.cores, &scenario.filled());
         let profiled = scenario.profile.then(Map::built_in);
@@ -537,12 +542,18 @@ impl Trials {
         let owned = owned(&shares);
         host.keep_off(&owned)?;
         let mut testbed = Testbed::build_on(host, &scenario.topology, &shares).context("build the testbed")?;
-        if std::iter::once(&scenario.traffic).chain(&scenario.under).any(|traffic| traffic.packets.is_some()) {
-            testbed.route_pools().context("route to the packets' own addresses")?;
+        let attached = (|| {
+            if std::iter::once(&scenario.traffic).chain(&scenario.under).any(|traffic| traffic.packets.is_some()) {
+                testbed.route_pools().context("route to the packets' own addresses")?;
+            }
+            let agents = Agents::attach(scenario, &testbed, self.datapaths)?;
+            agents.complete_testbed(scenario, &mut testbed)?;
+            Ok(agents)
+        })();
+        match attached {
+            Ok(agents) => Ok((testbed, agents)),
+            Err(error) => both(Err(error), testbed.tear_down()),
         }
-        let agents = Agents::attach(scenario, &testbed, self.datapaths)?;
-        agents.complete_testbed(scenario, &mut testbed)?;
-        Ok((testbed, agents))
     }
 }
 
@@ -608,13 +619,20 @@ impl Trials {
         let building = Instant::now();
         let (testbed, agents) = self.build(host, scenario)?;
         let setup = building.elapsed();
-        before::carry_out(testbed.host(), &scenario.before, &self.cancel)?;
-        let clocks = Clocks::of(&testbed)?.over_path(&testbed, scenario.traffic.pairs.first());
-        let stage = Stage::new(&testbed, &agents, &clocks);
-        let made = self.trial_with(stage, scenario, generator, ordinal, timing, interim);
+        let made = (|| {
+            before::carry_out(testbed.host(), &scenario.before, &self.cancel)?;
+            let clocks = Clocks::of(&testbed)?.over_path(&testbed, scenario.traffic.pairs.first());
+            let stage = Stage::new(&testbed, &agents, &clocks);
+            self.trial_with(stage, scenario, generator, ordinal, timing, interim)
+        })();
         // A load that nothing carries any more fails, too.
         let lost = |error: anyhow::Error| if ends_runs(&error) { error } else { agents.lost().unwrap_or(error) };
-        let (record, afterwards) = measured(made.map_err(|error| FailedAfterTrial::with_failure(error, lost)))?;
+        let (record, afterwards) = match measured(made.map_err(|error| FailedAfterTrial::with_failure(error, lost))) {
+            Ok(trial) => trial,
+            // Nobody waits for what is given up.
+            Err(error) if ends_runs(&error) || self.cancel.is_cancelled() => return Err(error),
+            Err(error) => return both(Err(error), both(agents.detach(), testbed.tear_down())),
+        };
         let ends = scenario.traffic.pairs.first().filter(|_| scenario.topology.path().is_bare());
         if let (Some(search), Some((from, to))) = (&record.search, ends) {
             // What others would search again is known.
@@ -625,7 +643,7 @@ impl Trials {
             }
         }
         let closing = Instant::now();
-        let closed = agents.detach().and(testbed.tear_down());
+        let closed = both(agents.detach(), testbed.tear_down());
         let teardown = closing.elapsed();
         let calibration = gauged.map(|before| Calibration { before, after: gauge(&cpus) });
         let record = TrialRecord {
@@ -638,7 +656,7 @@ impl Trials {
             total_us: started.elapsed().as_micros() as u64,
             ..record
         };
-        match afterwards.and(closed) {
+        match both(afterwards, closed) {
             Ok(()) => Ok(record),
             Err(error) => Err(FailedAfterTrial::new(record, error).into()),
         }

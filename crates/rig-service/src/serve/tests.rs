@@ -24,6 +24,10 @@ struct Counter {
 enum TestRequest {
     /// Numbers up to this one, one after the other.
     Numbers(u32),
+    /// The same, by its options.
+    Options {
+        most: u32,
+    },
     Settings,
     Stop,
 }
@@ -48,6 +52,7 @@ impl Service for Counter {
             TestRequest::Numbers(0) => {
                 replies.refuse(Refusal::new("nothing to count", Some("ask for some".to_owned())));
             }
+            TestRequest::Options { most } => replies.answer(TestReply::Number(most)),
             TestRequest::Numbers(most) => {
                 // More of them than may wait.
                 thread::spawn(move || {
@@ -170,6 +175,16 @@ fn strangers_are_told_whom_they_speak_to_and_end_nothing() {
     let greeting = &lines[0];
     let lines = said(&format!("{greeting}\n{{\"number\":0,\"request\":\"what\"}}\n"));
     assert!(lines[1].contains("broken") && lines[1].contains("unknown variant `what`"), "{lines:?}");
+    // A later one may ask for what is known here, and not for more.
+    let asks = |number: u32, options: &str| {
+        format!("{{\"number\":{number},\"request\":{{\"ask\":{{\"Options\":{{\"most\":3{options}}}}}}}}}\n")
+    };
+    let later = [asks(0, ",\"dscp\":\"ef\""), asks(1, ",\"dscp\":null"), asks(2, "")].concat();
+    let lines = said(&format!("{greeting}\n{later}"));
+    assert!(lines[1].contains("\"refused\":{\"number\":0") && lines[1].contains("does not know 'dscp'"), "{lines:?}");
+    for (number, line) in [(1, &lines[2]), (2, &lines[3])] {
+        assert!(line.contains(&format!("\"answer\":{{\"number\":{number},")) && line.contains('3'), "{lines:?}");
+    }
     // Of another kind, of another version, and one that speaks without being asked.
     let others: [(&str, &str); 3] = [
         (r#"{"protocol":"netrig-lb","version":1}"#, "it speaks 'netrig-lb', not 'netrig-counter'"),

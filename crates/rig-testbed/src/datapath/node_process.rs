@@ -19,7 +19,8 @@ pub(super) struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts netrig with these arguments on a node, and greets it without waiting for it. Each answer may take as long as `answer_timeout`.
+    /// Starts netrig with these arguments on a node, and greets it without waiting for it. Each answer may take as long as `answer_timeout`, and
+    /// longer while the process works.
     ///
     /// # Errors
     /// When it cannot be started; [`LostPeer`](rig_lines::LostPeer) when it, or the host, cannot be spoken to.
@@ -35,7 +36,8 @@ impl NodeProcess {
         let started = host.start(node, &Program::netrig(arguments));
         let PipedProcess { stdin, stdout, stderr, life } = started.with_context(|| format!("start {name}"))?;
         let stderr = StderrTail::of(stderr).context("start a thread")?;
-        let open = || Client::open(Output::new(stdout, answer_timeout), stdin, protocol, env!("CARGO_PKG_VERSION"));
+        let stdout = Output::new(stdout, life.pid(), answer_timeout);
+        let open = || Client::open(stdout, stdin, protocol, env!("CARGO_PKG_VERSION"));
         Ok(Self { datapath, node: node.to_owned(), client: ProcessClient::open(name, life, Some(stderr), open)? })
     }
 

@@ -5,7 +5,8 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use rig_sys::probe::{self, Machine, load_average};
+use rig_sys::netns;
+use rig_sys::probe::{self, Machine, Privileges, load_average};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +70,7 @@ pub struct Environment {
     pub clock_source: String,
     pub congestion_control: String,
     pub hypervisor: Option<String>,
-    /// True when the run was made inside a user namespace, without root.
+    /// True when the run was made without the machine's root: inside a user namespace, or, where it makes no nodes, by any other user.
     pub rootless: bool,
     /// Load average over one minute when the run began, in hundredths.
     pub load_average_hundredths: u32,
@@ -191,8 +192,13 @@ pub struct Build {
     pub commit: &'static str,
 }
 
+/// Whether this process is not the machine's root: it may make no namespaces, or is root of a user namespace alone, its own or a container's.
+pub fn is_rootless() -> bool {
+    !netns::may_create_namespaces() || Privileges::read().in_user_namespace
+}
+
 /// What this machine is, as far as it can be read; what cannot be read stays empty.
-pub fn environment(rootless: bool, build: Build) -> Environment {
+pub fn environment(build: Build) -> Environment {
     let sysctl = |key: &str| text(&format!("/proc/sys/{}", key.replace('.', "/")));
     let machine = Machine::read();
     let governors: Vec<String> = machine.governors.into_iter().collect();
@@ -208,7 +214,7 @@ pub fn environment(rootless: bool, build: Build) -> Environment {
         clock_source: machine.clock_source.unwrap_or_default(),
         congestion_control: machine.congestion_control.unwrap_or_default(),
         hypervisor: machine.hypervisor,
-        rootless,
+        rootless: is_rootless(),
         load_average_hundredths: load_average().map_or(0, |load| (load * 100.0) as u32),
         sysctls: SYSCTLS.iter().filter_map(|key| Some(((*key).to_owned(), sysctl(key)?))).collect(),
         kernel_build: sysctl("kernel.version"),
@@ -295,10 +301,10 @@ mod tests {
 
     #[test]
     fn this_machine_is_described_and_reads_back() {
-        let here = environment(true, BUILD);
+        let here = environment(BUILD);
         assert_eq!((here.netrig_build.as_deref(), here.netrig_commit.as_deref()), (Some("0123, debug"), None));
         assert_eq!(here.ebpf_objects.as_deref().map(str::len), Some(16), "{here:?}");
-        assert!(here.rootless && here.cpus_online > 0 && here.kernel_build.is_some());
+        assert!(here.cpus_online > 0 && here.kernel_build.is_some());
         assert!(here.idle_driver.is_some());
         assert!(here.sysctls.iter().any(|(key, _)| key == "kernel.io_uring_disabled" || key == "net.core.somaxconn"));
         let json = serde_json::to_string(&here).unwrap();

@@ -39,9 +39,8 @@ pub struct Local {
     /// Netrig's own; without one, that of this process.
     program: Option<PathBuf>,
     checks: Option<Box<dyn MachineChecks>>,
-    /// What its program was built from, and whether it is inside a user namespace.
+    /// What its program was built from.
     build: Build,
-    rootless: bool,
     /// Why it makes no nodes, where it cannot: programs beside them it starts all the same.
     without_nodes: Option<String>,
     /// What this process might use when the value was made.
@@ -77,7 +76,6 @@ impl Local {
             program: None,
             checks: None,
             build: Build::default(),
-            rootless: false,
             without_nodes: None,
             allowed: CpuSet::allowed()?,
             nodes: Namespaces::default(),
@@ -98,10 +96,10 @@ impl Local {
         Self { program: Some(program), ..self }
     }
 
-    /// Whose program was built from this, and is inside a user namespace or not: for records.
+    /// Whose program was built from this: for records.
     #[must_use]
-    pub fn of_build(self, build: Build, rootless: bool) -> Self {
-        Self { build, rootless, ..self }
+    pub fn of_build(self, build: Build) -> Self {
+        Self { build, ..self }
     }
 
     /// That makes no nodes, and says why where it is asked for some; `None` where it can make them.
@@ -175,7 +173,7 @@ impl Host for Local {
 
     fn environment(&self) -> Result<Environment> {
         let cpu_time = Some(self.cpu_accounting.words());
-        Ok(Environment { cpu_time, ..environment(self.rootless, self.build) })
+        Ok(Environment { cpu_time, ..environment(self.build) })
     }
 
     fn probe(&self, congestion_controls: &[String]) -> Result<probe::Facts> {

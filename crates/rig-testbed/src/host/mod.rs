@@ -34,7 +34,7 @@ use serde::{Deserialize, Serialize};
 
 pub use clock::ClockOffset;
 pub use containers::container_namespaces;
-pub use environment::{Build, Environment, environment};
+pub use environment::{Build, Environment, environment, is_rootless};
 pub use group::{HostGroup, HostOfNode, each_at_once};
 pub use interfaces::{HostInterface, cards};
 pub use local::{Local, give_back_what_was_left};

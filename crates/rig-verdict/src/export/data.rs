@@ -49,6 +49,7 @@ pub fn data(view: &RunView) -> RunData {
         claims: view.judged.clone(),
         aa_check: view.aa.clone(),
         comparison: None,
+        error: None,
     }
 }
 

@@ -82,6 +82,9 @@ pub struct RunData {
     /// The comparison with an earlier run, when one was asked for (`netrig run --against`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<Comparison>,
+    /// Why it could not be made, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

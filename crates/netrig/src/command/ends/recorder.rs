@@ -84,7 +84,7 @@ impl<'a> TrialRecorder<'a> {
             peer_labels,
             live,
             source: Some(&test.source).filter(|source| !source.is_default()).map(ToString::to_string),
-            environment: Environment { cpu_time: accounting(), ..host::environment(false, BUILD) },
+            environment: Environment { cpu_time: accounting(), ..host::environment(BUILD) },
             started_unix_ms,
             trials: Vec::new(),
             stored: 0,

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use netrig_ends::pairs::rounds::rounds;
 use netrig_ends::seal::Key;
 use netrig_ends::server::Family;
-use rig_cli::exit::{Exit, ExitContext, Failure, StoppedByUser, in_words};
+use rig_cli::exit::{Exit, ExitContext, Failure, StoppedByUser, both, in_words};
 use rig_cli::streams::note;
 use rig_facts::record::certainty::{RepetitionEnd, ScenarioCertainty};
 use rig_facts::record::{Environment, TrialRecord};
@@ -209,8 +209,8 @@ fn measure(
         Err(error) => RunEnd::Failed { reason: in_words(error) },
     };
     let goals = serde_json::to_value(settled).context("describe the run").or_exit(Exit::Failed)?;
-    store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond()).or_exit(Exit::Failed)?;
-    Ok((id, result))
+    let stored = store.finish_run(id, &ending, Some(&goals), Timestamp::now().as_millisecond());
+    Ok((id, both(result, stored.map_err(anyhow::Error::from))))
 }
 
 /// Refuses where no pair is left, or `--strict` asks for all.

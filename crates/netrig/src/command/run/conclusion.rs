@@ -1,6 +1,6 @@
 //! What a run says when it is over.
 
-use rig_cli::exit::{Exit, Failure, StoppedByUser};
+use rig_cli::exit::{Exit, Failure, StoppedByUser, both};
 use rig_cli::streams::{note, print};
 use rig_facts::claim::Verdict;
 use rig_facts::store::Store;
@@ -25,18 +25,22 @@ pub fn conclude(
 ) -> Result<Exit, Failure> {
     let Measurement { id, result, has_trials, stored } = measurement;
     let again = report::again(&id.to_string(), &args.store);
+    let kept = |failure: Failure| match has_trials {
+        true => failure.with_next(format!("finished trials are kept: {again}")),
+        false => failure,
+    };
     if let Err(error) = result {
         // The process that started both runs says it once.
         if args.in_turn.is_some() && error.is::<StoppedByUser>() {
-            return Ok(Exit::Stopped);
+            return stored.map(|()| Exit::Stopped);
         }
         let failure = match error.is::<NoScenarioLeft>() {
             true => Failure::new(Exit::Lacking, error),
             false => Failure::from(error),
         };
-        return Err(if has_trials { failure.with_next(format!("finished trials are kept: {again}")) } else { failure });
+        return both(Err(kept(failure)), stored);
     }
-    stored?;
+    stored.map_err(kept)?;
     if args.in_turn.is_some() {
         // The process that started both runs compares and reports.
         print(&format!("{}\n", TurnMessage::Over))?;
@@ -45,14 +49,14 @@ pub fn conclude(
 
     let view = report::view_among_others(store, id)?;
     let mut document = build::document(&view);
-    let compared = selection.against.as_ref().map(|against| against.compare(&view, &args.store)).transpose()?;
-    if let Some((comparison, _)) = &compared {
-        rig_report::comparison::append(&mut document, comparison);
-    }
+    let compared =
+        selection.against.as_ref().map(|against| against.add_to(&mut document, &view, &args.store)).transpose();
     if args.output.format == Format::Terminal {
         document = document.brief(&format!("Tables, single trials, doubts and method: {again} --all"));
     }
-    selection.output.write(&document, args.output.format)?;
+    let written = selection.output.write(&document, args.output.format);
+    // What was measured is told before what could not be done with it.
+    let compared = both(compared, written)?;
     if !args.quiet {
         note(next(&id.to_string(), &args.store, compared.as_ref().map(|(comparison, _)| comparison)));
     }

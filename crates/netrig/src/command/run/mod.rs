@@ -31,7 +31,7 @@ pub(super) use self::selection::{Length, before};
 pub(super) use self::survey::Survey;
 use super::arguments::{HEADING, JudgeArgs, OutputArgs, StoreArgs};
 use super::hosts::labels::HostLabel;
-use super::hosts::{HostChoice, NodeOnHost, start_each};
+use super::hosts::{HostChoice, NodeOnHost, with_each};
 use super::k8s::RunPodArgs;
 use super::{gain_privilege, pairs, pods};
 
@@ -165,8 +165,29 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
     }
     // Everything that can be refused is refused before the first packet: what the command line and files say, then privileges and
     // what this machine cannot make, then times that no plan fits in.
-    let mut selection = Selection::of(args)?;
-    let mut survey = reach(args, &selection)?;
+    let selection = Selection::of(args)?;
+    let (hosts, cpus) = (args.hosts.as_deref(), args.cpus.as_ref());
+    if args.on.is_empty() {
+        let host = args.host.clone().unwrap_or_default();
+        // Nothing is done here where another machine does it.
+        if !host.is_elsewhere() {
+            gain_privilege()?;
+        }
+        let started = host.start(hosts).or_exit(Exit::Failed)?;
+        let survey = Survey::begin(started, cpus, &selection.suite.scenarios)?;
+        return run_on(args, selection, survey);
+    }
+    if args.on.iter().any(NodeOnHost::is_here) {
+        gain_privilege()?;
+    }
+    with_each(&args.on, hosts, |started| {
+        let survey = Survey::of_nodes(started, cpus, &selection.suite.scenarios)?;
+        run_on(args, selection, survey)
+    })
+}
+
+/// On machines that are reached.
+fn run_on(args: &RunArgs, mut selection: Selection, mut survey: Survey) -> Result<Exit, Failure> {
     let asked = selection.suite.scenarios.clone();
     let left_out = survey.leave_out(&mut selection.suite).map_err(lacking)?;
     refuse(args, &selection, &left_out)?;
@@ -189,23 +210,6 @@ pub fn run(args: &RunArgs) -> Result<Exit, Failure> {
 
     let measurement = Measurement::make(args, &selection, schedule, bench, &mut store)?;
     conclusion::conclude(args, selection, measurement, &store)
-}
-
-/// Reaches the machines that the nodes are to be on.
-fn reach(args: &RunArgs, selection: &Selection) -> Result<Survey, Failure> {
-    let (hosts, cpus, scenarios) = (args.hosts.as_deref(), args.cpus.as_ref(), &selection.suite.scenarios);
-    if args.on.is_empty() {
-        let host = args.host.clone().unwrap_or_default();
-        // Nothing is done here where another machine does it.
-        let rootless = if host.is_elsewhere() { false } else { gain_privilege()? };
-        let started = host.start(hosts, rootless).or_exit(Exit::Failed)?;
-        return Survey::begin(started, cpus, scenarios);
-    }
-    if args.on.iter().any(NodeOnHost::is_here) {
-        gain_privilege()?;
-    }
-    let started = start_each(&args.on, hosts).or_exit(Exit::Failed)?;
-    Survey::of_nodes(started, cpus, scenarios)
 }
 
 /// Refuses a run of which nothing is left, or that is to be whole and is not.

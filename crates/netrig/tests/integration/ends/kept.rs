@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use rusqlite::Connection;
 use serde_json::Value;
 
 use super::lab::{SHORT, Server};
@@ -138,6 +139,58 @@ fn a_test_without_a_store_is_made_and_says_so() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("This test is not stored"), "{output:?}");
     let asked = server.client(&with(&["--label", "x"])).args(SHORT).env("NETRIG_STORE", dir.path()).output().unwrap();
     assert_eq!(asked.status.code(), Some(4), "{asked:?}");
+}
+
+/// What a store refuses: trials, and the end of a run.
+const REFUSALS: [&str; 2] = [
+    "CREATE TRIGGER of_trials BEFORE INSERT ON trial BEGIN SELECT room_for_trials(); END",
+    "CREATE TRIGGER of_ends BEFORE UPDATE OF ending ON run BEGIN SELECT room_for_ends(); END",
+];
+
+#[test]
+fn what_is_not_stored_or_not_compared_is_told_with_the_reason() {
+    let (dir, server) = (tempfile::tempdir().unwrap(), Server::new());
+    let [trials, ends] = REFUSALS;
+    for (refused, made, why) in [
+        (&[trials][..], 1, &["no such function: room_for_trials"][..]),
+        (&[ends], 3, &["no such function: room_for_ends"]),
+        (&[trials, ends], 1, &["no such function: room_for_trials", "; then: ", "no such function: room_for_ends"]),
+    ] {
+        let store = &dir.path().join(format!("runs{}", refused.concat().len()));
+        kept(&server, store, &["rr", "-c", "127.0.0.1", "-q"]);
+        let connection = Connection::open(store).unwrap();
+        refused.iter().for_each(|refused| connection.execute_batch(refused).unwrap());
+        drop(connection);
+        let arguments = with(&["--rate", "16mbit", "--format", "json"]);
+        let output = server.client(&arguments).args(SHORT).env("NETRIG_STORE", store).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let (told, error) = (report["data"]["trials"].as_array().unwrap(), report["data"]["error"].to_string());
+        assert_eq!(told.len(), made, "{refused:?}: {said}");
+        assert!(why.iter().all(|why| said.contains(why) && error.contains(why)), "{why:?}: {said}{error}");
+        let is_whole = report["blocks"].to_string().contains("All was measured, and then this failed: ");
+        assert_eq!((is_whole, said.contains("after 1 of 3 trials")), (made == 3, made == 1), "{said}");
+    }
+
+    let store = &dir.path().join("runs");
+    kept(&server, store, &with(&["--rate", "16mbit"]));
+    // Whether there are transactions is known from the trials.
+    for format in ["json", "terminal"] {
+        let options = ["--rate", "16mbit", "--against", "1", "--metrics", "transactions", "--format", format];
+        let output = server.client(&with(&options)).args(SHORT).env("NETRIG_STORE", store).output().unwrap();
+        let [out, said] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned());
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        assert!(said.lines().any(|line| line.starts_with("netrig: ") && line.contains("transactions")), "{said}");
+        match serde_json::from_str::<Value>(&out) {
+            Ok(report) => {
+                let error = report["data"]["error"].as_str().unwrap();
+                assert!(error.starts_with("not compared with run 1: "), "{error}");
+                assert_eq!(report["data"]["trials"].as_array().unwrap().len(), 3);
+            }
+            Err(_) => assert!(out.contains("Not compared with run 1: ") && out.contains("Throughput"), "{out}"),
+        }
+    }
 }
 
 #[test]

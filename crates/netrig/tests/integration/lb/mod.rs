@@ -228,6 +228,22 @@ fn a_service_is_made_by_commands() {
         // A line that the daemon does not understand changes nothing and ends nothing.
         assert!(ask(&socket, &request("{\"edit\":{}}")).contains("broken"));
         assert!(ask(&socket, &request(r#"{"trace":{"protocol":"tcp"}}"#)).contains("broken"));
+        // What a newer client asks for and the daemon does not know is refused by its name; an older one says less, a newer one nothing of it.
+        let edit_service = |options: &str| {
+            let service = r#"{"protocol":"tcp","address":"10.9.0.1:80"}"#;
+            let asked = format!(r#"{{"edit":{{"edit-service":{{"service":{service},"options":{options}}}}}}}"#);
+            (ask(&socket, &request(&asked)), edit(0, &["-L", "-n"]).0)
+        };
+        let (reply, listed) = edit_service(r#"{"scheduler":"wrr","colour":"blue"}"#);
+        assert!(reply.contains("this control plane does not know 'colour'"), "{reply}");
+        assert!(listed.contains("10.9.0.1:80 rr"), "{listed}");
+        for (options, scheduler) in [(r#"{"scheduler":"wrr"}"#, "wrr"), (r#"{"scheduler":"rr","colour":null}"#, "rr")] {
+            let (reply, listed) = edit_service(options);
+            assert!(
+                reply.contains("\"answer\"") && listed.contains(&format!("10.9.0.1:80 {scheduler}")),
+                "{reply}{listed}"
+            );
+        }
         // A client from before there were greetings is told whom it speaks to, in words that it does not understand.
         assert!(ask(&socket, "\"status\"").starts_with("{\"protocol\":\"netrig-lb\""));
         assert!(ask(&socket, "\u{0}").starts_with("{\"protocol\":\"netrig-lb\""));

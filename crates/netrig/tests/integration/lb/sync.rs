@@ -1,5 +1,7 @@
 //! Two balancers behind a router with two equal ways, which share connections: one is killed, and comes back.
 
+mod many;
+
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -66,6 +68,15 @@ fn link(one: (&NetNs, &str, &str), other: (&NetNs, &str, &str)) {
 
 impl SyncLab {
     fn new() -> Self {
+        let lab = Self::without_servers();
+        for listener in lab.listeners() {
+            lab.serve(listener);
+        }
+        lab
+    }
+
+    /// Nobody accepts what comes to [`SyncLab::listeners`].
+    fn without_servers() -> Self {
         let machine = || NetNs::create().unwrap();
         let lab = Self {
             client: machine(),
@@ -108,11 +119,13 @@ impl SyncLab {
         [SECOND, "10.9.0.2"].iter().for_each(|address| ip(&lab.second, &format!("address add {address}/32 dev lo")));
         lab.serve(lab.second.run(|| TcpListener::bind(ROUTED).unwrap()).unwrap());
         lab.leads_to(&[0, 1]);
-        for at in SERVERS.iter().map(|server| format!("{server}:8080")).chain([ROUTED.to_owned()]) {
-            let listener = lab.server.run(|| TcpListener::bind(at).unwrap()).unwrap();
-            lab.serve(listener);
-        }
         lab
+    }
+
+    /// Of the servers that both services have.
+    fn listeners(&self) -> Vec<TcpListener> {
+        let at = SERVERS.iter().map(|server| format!("{server}:8080")).chain([ROUTED.to_owned()]);
+        self.server.run(|| at.map(|at| TcpListener::bind(at).unwrap()).collect()).unwrap()
     }
 
     fn serve(&self, listener: TcpListener) {
@@ -176,6 +189,12 @@ impl SyncLab {
     }
 
     fn start(&self, n: usize, arguments: &[&str]) -> Daemon {
+        let file = self.file(n, 10_000, "interval = '100ms'\nafter = '0s'");
+        self.run(n, &[&[file.as_str()], arguments].concat())
+    }
+
+    /// Settings of a balancer with room for so many connections, which shares them like this.
+    fn file(&self, n: usize, connections: usize, sharing: &str) -> String {
         use std::os::unix::fs::PermissionsExt as _;
         let key = self.directory.path().join("key");
         fs::write(&key, "5a".repeat(32)).unwrap();
@@ -185,8 +204,8 @@ impl SyncLab {
         let mut servers = SERVERS.map(|server| format!("\"{server}:8080\""));
         servers.rotate_left(n);
         let text = format!(
-            "devices = ['lb0', 'lb1']\nconnections = 10_000\n[sync]\naddress = '10.7.0.{own}:8849'\npeers = ['10.7.0.{peer}:8849']\nkey = \
-             '{}'\ninterval = '100ms'\nafter = '0s'\nlocal = '{}'\n[[service]]\nlisten = '{TRANSLATED}'\nscheduler = 'rr'\nlocal = '{}'\n\
+            "devices = ['lb0', 'lb1']\nconnections = {connections}\n[sync]\naddress = '10.7.0.{own}:8849'\npeers = ['10.7.0.{peer}:8849']\nkey = \
+             '{}'\nlocal = '{}'\n{sharing}\n[[service]]\nlisten = '{TRANSLATED}'\nscheduler = 'rr'\nlocal = '{}'\n\
              backend = [{}]\n[[service]]\nlisten = '{ROUTED}'\nforward = 'route'\nscheduler = 'mh'\nsloppy_tcp = true\nbackend = \
              ['{}:80']\n",
             key.display(),
@@ -197,7 +216,7 @@ impl SyncLab {
         );
         let file = self.directory.path().join(format!("lb{n}.toml"));
         fs::write(&file, text).unwrap();
-        self.run(n, &[&[file.to_str().unwrap()], arguments].concat())
+        file.display().to_string()
     }
 
     fn run(&self, n: usize, arguments: &[&str]) -> Daemon {

@@ -181,7 +181,13 @@ fn a_run_is_compared_with_the_one_before_it() {
         // What a busy machine does to two runs that are alike.
         let may_differ = ["Load average", "Trials of", "Machine, by the same arithmetic", "Cost of counting CPU time"];
         assert!(what.iter().all(|what| may_differ.iter().any(|may| what.starts_with(may))), "{what:?}");
-        world::assert_nothing_left("of two runs");
+        // Whether they were measured is known from the trials.
+        let (status, report) = run(&["--against", "1", "--metrics", "delay_p99"]);
+        let error = report["data"]["error"].as_str().unwrap();
+        assert!(status == Some(4) && error.starts_with("not compared with run 1: "), "{status:?}: {error}");
+        assert_eq!(report["data"]["run"]["id"], "3");
+        assert!(report["data"]["scenarios"][0]["trials"][2].is_object(), "{report}");
+        world::assert_nothing_left("of three runs");
     });
 }
 

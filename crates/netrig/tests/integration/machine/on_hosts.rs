@@ -11,6 +11,7 @@ use std::time::Duration;
 use rig_skip::{Lack, skip};
 use rig_sys::netlink::{Netlink, VethPair};
 use rig_sys::netns::NetNs;
+use rustix::fs::{CWD, Mode, mkfifoat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -563,6 +564,56 @@ fn little_is_said_while_a_load_is_measured_and_the_machines_are_named() {
         let more: u64 = short.iter().zip(long).map(|(short, long)| long.saturating_sub(*short)).sum();
         // Before and after a window a few hundred bytes more or fewer are said each time.
         assert!(more <= 3_000, "{short:?} {long:?}");
+    });
+}
+
+/// The first waits for the second: one after the other, both would never be reached.
+#[test]
+fn hosts_of_a_run_are_reached_side_by_side() {
+    world::own(|| {
+        let machines = Machines::new(2);
+        let pipe = machines.file("pipe");
+        mkfifoat(CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        let waits = [format!(": < {}", pipe.display()), format!(": > {}", pipe.display())];
+        let hosts = fs::read_to_string(machines.file("hosts.toml")).unwrap();
+        let mut waiting = hosts.clone();
+        for (number, wait) in waits.iter().enumerate() {
+            let path = format!("/proc/{}/fd/{}", std::process::id(), machines.machines[number].raw_fd());
+            let command = format!("command = [\"nsenter\", \"--net={path}\"]");
+            let script =
+                format!("command = [\"sh\", \"-c\", \"{wait}; exec nsenter --net={path} \\\"$@\\\"\", \"sh\"]");
+            waiting = waiting.replace(&command, &script);
+        }
+        fs::write(machines.file("hosts.toml"), waiting).unwrap();
+        let on = ["--on", "a=m1", "--on", "b=m2"];
+        let report = machines.report("layers", &[&on[..], &["--only", "A"], &SHORT].concat());
+        assert_eq!(trials(&report).keys().copied().collect::<Vec<_>>(), ["A"]);
+
+        // All that are not reached are named.
+        let gone = "[host.gone]\ncommand = [\"false\"]\nprogram = \"x\"\n[host.lost]\ncommand = [\"false\"]\nprogram = \"x\"\n";
+        fs::write(machines.file("hosts.toml"), hosts + gone).unwrap();
+        let said = machines.refusal(&["--on", "a=m1", "--on", "b=gone", "--on", "dut=lost"]);
+        let all = ["2 of 3 hosts are not reached:", "\n  host gone is not reached", "\n  host lost is not reached"];
+        assert!(all.iter().all(|part| said.contains(part)), "{said}");
+        drop(machines);
+        world::assert_nothing_left("of a run whose hosts were reached side by side");
+    });
+}
+
+/// A trial that fails, and an interface that cannot be given back after it.
+#[test]
+fn what_fails_and_what_cannot_be_taken_down_after_it_are_both_told() {
+    world::own(|| {
+        let machines = Machines::new(2);
+        let on = ["--on", "a=m1:eth1", "--on", "b=m2:eth1", "--only", "A"];
+        let breaks =
+            ["--in", "a", "ip -o link | sed -n 's/^[0-9]*: \\(eth[^@:]*\\).*/\\1/p' | xargs -n1 ip link del; false"];
+        let output = machines.run("layers", &[&on[..], &breaks, &SHORT].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(4), "{said}");
+        assert!(said.contains("failed: ") && said.contains("; then: take down the testbed: "), "{said}");
+        drop(machines);
+        world::assert_nothing_left("of a run whose interface went away");
     });
 }
 

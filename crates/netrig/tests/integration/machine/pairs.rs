@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -190,6 +191,44 @@ fn a_host_that_nobody_reaches_costs_its_pairs_alone() {
         assert!(why.contains("127.0.0.9") && why.contains("failed in trial 1"), "{why}");
         let measured = |pair: &&Value| !pair["bits_per_second"].is_null();
         assert_eq!(report["data"]["pairs"].as_array().unwrap().iter().filter(measured).count(), 4);
+    });
+}
+
+/// Clients that end badly behind their reports have measured: their tests are kept, that is said, and no host is given up for it, which is in
+/// more tests than so many that fail in a row.
+#[test]
+fn tests_are_kept_whose_clients_end_badly_after_their_reports() {
+    world::own(|| {
+        let switch = Switch::new(4);
+        // All machines have a netrig of their own by its path: from there programs are started in the place of what runs.
+        let (own, badly) = (switch.file("netrig"), switch.file("badly"));
+        let script = format!(
+            "#!/bin/sh\ncase $1 in stream|rr) ;; *) exec {NETRIG} \"$@\" ;; esac\n{NETRIG} \"$@\"\n\
+             echo netrig: no room for the log >&2\nexit 4\n"
+        );
+        fs::write(&badly, script).unwrap();
+        fs::set_permissions(&badly, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(NETRIG, &own).unwrap();
+        let [own, badly] = [own, badly].map(|path| path.display().to_string());
+        let mut hosts = String::new();
+        for (number, ns) in switch.machines.iter().enumerate() {
+            let path = format!("/proc/{}/fd/{}", std::process::id(), ns.raw_fd());
+            let script =
+                format!("exec 9< {own}; mount --bind {badly} {own}; exec nsenter --net={path} /proc/self/fd/9 host");
+            let command = ["unshare", "--mount", "sh", "-c", &script];
+            writeln!(hosts, "[host.m{}]\ncommand = {command:?}\nprogram = \"netrig\"", number + 1).unwrap();
+        }
+        fs::write(switch.file("hosts.toml"), hosts).unwrap();
+        let output = switch.run(&["--window", "200ms", "--format", "json"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let report = json(&output);
+        // Of each two hosts streams both ways, and transactions.
+        assert_eq!(said.matches(" ended badly after its report: no room for the log").count(), 18, "{said}");
+        let (data, none) = (&report["data"], Vec::new());
+        let failed = data["failed"].as_array().unwrap_or(&none);
+        assert_eq!((data["trials"].as_array().unwrap().len(), failed), (18, &none), "{said}");
+        drop(switch);
+        world::assert_nothing_left("of pairs whose clients ended badly");
     });
 }
 

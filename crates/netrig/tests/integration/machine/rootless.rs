@@ -1,11 +1,13 @@
 //! netrig without root: inside a user namespace, or not at all and then with the reason.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
 
 use rig_facts::record::Flag;
 use rig_facts::store::{RunState, Store};
 use rig_skip::{Lack, skip};
 use rig_sys::cpu::CpuSet;
+use rig_testbed::host::protocol::PROTOCOL;
 
 use super::bench::one_node;
 use super::world::{self, expect, netrig};
@@ -129,5 +131,51 @@ fn where_namespaces_are_forbidden_the_way_out_is_named() {
         }
         assert!(!store.exists(), "a store was made for a run that could not be");
         world::assert_nothing_left("by what was refused");
+    });
+}
+
+/// Whether a host says of itself that it is not the machine's root.
+fn is_rootless(command: &mut Command) -> bool {
+    let greeting = serde_json::to_string(&PROTOCOL.greeting("test")).unwrap();
+    let mut host = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = host.stdin.take().unwrap();
+    writeln!(stdin, "{greeting}\n{{\"number\":0,\"request\":\"environment\"}}").unwrap();
+    let mut lines = BufReader::new(host.stdout.take().unwrap()).lines();
+    let answer = lines.nth(1).map(Result::unwrap);
+    drop(stdin);
+    let ended = host.wait_with_output().unwrap();
+    let answer = answer.unwrap_or_else(|| panic!("{}", world::text(&ended.stderr)));
+    let (yes, no) = (answer.contains("\"rootless\":true"), answer.contains("\"rootless\":false"));
+    assert!(yes != no, "{answer}");
+    yes
+}
+
+/// As in a pod of Kubernetes, and in a container of a user without root.
+#[test]
+fn a_host_without_the_machines_root_says_so() {
+    world::own(|| {
+        let program = netrig().get_program().to_str().unwrap().to_owned();
+        let under = |words: &[&str]| {
+            let mut command = Command::new(words[0]);
+            command.args(&words[1..]).args([&program, "host"]);
+            command
+        };
+        if world::is_root() {
+            assert!(!is_rootless(&mut under(&["env"])));
+        }
+        let probe = Command::new("unshare").args(["--user", "--map-root-user", "true"]).output().unwrap();
+        if !probe.status.success() {
+            return skip(Lack::Namespaces, world::text(&probe.stderr));
+        }
+        let in_container = ["unshare", "--user", "--map-root-user"];
+        assert!(is_rootless(&mut under(&in_container)));
+        // It may make no nodes.
+        let without = [
+            "sh",
+            "-c",
+            "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-all --inh-caps=-all -- \"$@\"",
+            "sh",
+        ];
+        assert!(is_rootless(&mut under(&[&in_container[..], &without].concat())));
     });
 }

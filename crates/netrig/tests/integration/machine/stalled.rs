@@ -8,6 +8,7 @@ use std::sync::{Condvar, Mutex};
 use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
+use rig_skip::{Lack, skip};
 use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::Value;
 
@@ -21,18 +22,23 @@ struct Moment {
     /// What a line has that comes first in the phase, and how often that is said before; empty before all.
     line: &'static str,
     before: usize,
+    /// What has to be said first, and how often; only then lines count.
+    once: (&'static str, usize),
 }
+
+/// In all of a conversation.
+const AT_ONCE: (&str, usize) = ("", 0);
 
 /// What the machine costs without load is measured first, on a testbed of its own; then both trials, on one.
 const MOMENTS: [Moment; 7] = [
-    Moment { phase: "reaching", line: "", before: 0 },
-    Moment { phase: "checks", line: "\"request\":{\"probe\"", before: 0 },
-    Moment { phase: "building", line: "\"request\":{\"apply\"", before: 1 },
-    Moment { phase: "start of the load", line: "{\\\"go\\\":", before: 2 },
+    Moment { phase: "reaching", line: "", before: 0, once: AT_ONCE },
+    Moment { phase: "checks", line: "\"request\":{\"probe\"", before: 0, once: AT_ONCE },
+    Moment { phase: "building", line: "\"request\":{\"apply\"", before: 1, once: AT_ONCE },
+    Moment { phase: "start of the load", line: "{\\\"go\\\":", before: 2, once: AT_ONCE },
     // At both ends of each window there is one.
-    Moment { phase: "load", line: "\"request\":\"mark\"", before: 4 },
-    Moment { phase: "collecting", line: "\"request\":{\"between\"", before: 2 },
-    Moment { phase: "taking down", line: "\"request\":\"tear-down\"", before: 1 },
+    Moment { phase: "load", line: "\"request\":\"mark\"", before: 4, once: AT_ONCE },
+    Moment { phase: "collecting", line: "\"request\":{\"between\"", before: 2, once: AT_ONCE },
+    Moment { phase: "taking down", line: "\"request\":\"tear-down\"", before: 1, once: AT_ONCE },
 ];
 
 #[derive(Debug, Default)]
@@ -91,13 +97,15 @@ impl Relay {
         let (mut stdin, mut stdout) = (host.stdin.take().unwrap(), host.stdout.take().unwrap());
         let there = scope.spawn(move || {
             let mut from_runner = BufReader::new(File::open(&self.to_host).unwrap());
-            let (mut line, mut said) = (Vec::new(), 0);
+            let (mut line, mut said, (first, mut to_come)) = (Vec::new(), 0, self.moment.once);
             if self.moment.line.is_empty() {
                 self.stall("all");
             }
             while from_runner.read_until(b'\n', &mut line).unwrap() > 0 {
                 let text = String::from_utf8_lossy(&line);
-                if !self.moment.line.is_empty() && text.contains(self.moment.line) {
+                if to_come > 0 {
+                    to_come -= usize::from(text.contains(first));
+                } else if !self.moment.line.is_empty() && text.contains(self.moment.line) {
                     if said == self.moment.before {
                         self.stall(&text);
                         if self.length.is_none() {
@@ -163,15 +171,20 @@ struct RunEnd {
     stored: usize,
 }
 
-/// A run over two machines, the link to one of which stalls.
+/// A run of transactions over two machines, the link to one of which stalls.
 fn run_with(machines: &Machines, relay: &Relay) -> RunEnd {
+    run_of("kind = \"tcp-rr\"", &[], machines, relay)
+}
+
+/// A run of some load.
+fn run_of(load: &str, options: &[&str], machines: &Machines, relay: &Relay) -> RunEnd {
     let suite = machines.file("stalled.toml");
     let text = "name = \"stalled\"\ntitle = \"Stalled\"\n\
                 [defaults]\nwindow = \"300ms\"\nwarm_up = \"100ms\"\ncool_down = \"50ms\"\n\
                 [testbed.two]\nnodes = [\"a\", \"b\"]\nwire = {}\n\
                 [[scenario]]\nid = \"rr\"\nname = \"RR\"\ntestbed = \"two\"\npath = \"raw\"\nfrom = \"a\"\nto = \"b\"\n\
-                load = { kind = \"tcp-rr\" }\n";
-    fs::write(&suite, text).unwrap();
+                load = { LOAD }\n";
+    fs::write(&suite, text.replace("LOAD", load)).unwrap();
     let hosts = fs::read_to_string(machines.file("hosts.toml")).unwrap();
     let (head, _) = hosts.split_once("[host.m2]").unwrap();
     fs::write(machines.file("hosts.toml"), format!("{head}[host.m2]\n{}", relay.command())).unwrap();
@@ -180,7 +193,7 @@ fn run_with(machines: &Machines, relay: &Relay) -> RunEnd {
     let host = host.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut run = world::netrig();
     run.arg("run").arg(&suite).args(["--no-aa", "--on", "a=m1", "--on", "b=m2", "--trials", "2", "--hosts"]);
-    run.arg(machines.file("hosts.toml")).arg("--store").arg(machines.file("store.sqlite"));
+    run.arg(machines.file("hosts.toml")).arg("--store").arg(machines.file("store.sqlite")).args(options);
     let output = thread::scope(|scope| {
         let threads = relay.pass_on(scope, host);
         let output = run.output();
@@ -246,18 +259,70 @@ fn a_run_goes_on_where_the_link_to_a_host_stalls_for_half_of_what_it_waits() {
     world::own(|| assert_all_go_on(stalls_of(Duration::from_secs(30), Duration::from_secs(8))));
 }
 
+/// The first trial is stored, which is measured when the link breaks: its report.
+fn kept_as_the_link_breaks(moment: Moment, load: &str, options: &[&str]) -> Value {
+    let machines = Machines::new(2);
+    let relay = Relay::new(machines.file("").as_path(), moment, None);
+    let RunEnd { phase, status, said, told, stored } = run_of(load, options, &machines, &relay);
+    let before = relay.stalled_before.lock().unwrap();
+    assert!(before.is_some(), "{phase}: the moment did not come: {said}");
+    assert_eq!((status, told, stored), (Some(4), 1, 1), "{phase}: {said}");
+    let why = said.lines().find(|line| line.starts_with("netrig: ")).unwrap_or_default();
+    assert!(why.contains("m2"), "{phase}: {said}");
+    let mut report = world::netrig();
+    report.args(["report", "1", "--format", "json", "--store"]).arg(machines.file("store.sqlite"));
+    let report: Value = serde_json::from_slice(&report.output().unwrap().stdout).unwrap();
+    drop(machines);
+    world::assert_nothing_left("of a run that lost a host");
+    report["data"]["scenarios"][0]["trials"][0].clone()
+}
+
+/// The window of what the machine costs, and that of a trial.
+const MEASURED: (&str, usize) = ("\"request\":{\"between\"", 2);
+const RR: &str = "kind = \"tcp-rr\"";
+
 #[test]
 fn a_trial_is_kept_after_which_the_link_to_a_host_breaks() {
     world::own(|| {
-        let machines = Machines::new(2);
         let [.., taking_down] = MOMENTS;
-        let relay = Relay::new(machines.file("").as_path(), taking_down, None);
-        let RunEnd { status, said, told, stored, .. } = run_with(&machines, &relay);
-        assert_eq!((status, told, stored), (Some(4), 1, 1), "{said}");
-        let why = said.lines().find(|line| line.starts_with("netrig: ")).unwrap_or_default();
-        assert!(why.contains("m2"), "{said}");
-        drop(machines);
-        world::assert_nothing_left("of a run that lost a host");
+        kept_as_the_link_breaks(taking_down, RR, &[]);
+        // Its clock is asked at the end, too.
+        let last = Moment { phase: "last question", line: "\"request\":\"now\"", before: 0, once: MEASURED };
+        let trial = kept_as_the_link_breaks(last, RR, &[]);
+        let hosts = trial["hosts"].as_array().unwrap();
+        assert_eq!(hosts.iter().map(|of| &of[0]).collect::<Vec<_>>(), ["a", "b"]);
+        let ends = hosts.iter().map(|of| of[1]["clock_at_end"].is_object());
+        assert_eq!(ends.collect::<Vec<_>>(), [true, false], "{hosts:?}");
+        assert!(trial["end_clocks"].is_null() && hosts[1][1]["clock_at_begin"].is_object(), "{trial}");
+    });
+}
+
+#[test]
+fn a_trial_is_kept_whose_window_of_samples_fails() {
+    if let Err(error) = rig_sys::perf::probe() {
+        return skip(Lack::Sampling, error);
+    }
+    world::own(|| {
+        let sampling = Moment { phase: "samples", line: "\"start-stacks\"", before: 0, once: MEASURED };
+        let trial = kept_as_the_link_breaks(sampling, RR, &["--layers"]);
+        assert!(
+            trial["layers"].is_null() && trial["workers"][0]["transactions"]["completed"].as_u64() > Some(0),
+            "{trial}"
+        );
+    });
+}
+
+/// Clocks are asked again before delays are measured, which is when the throughput is known.
+#[test]
+fn a_benchmark_is_kept_as_far_as_it_came_where_a_host_is_lost_behind_its_throughput() {
+    world::own(|| {
+        let load = "kind = \"packets\", protocol = \"udp\", frame = 64, benchmark = { standard = \"rfc2544\", step = \"100ms\", \
+                    latency_trials = 1, bursts = 1, burst = \"100ms\", recoveries = 1, goals = [{ loss = \"50%\", width = \"20%\" }] }";
+        let delays = Moment { phase: "delays", line: "\"request\":\"now\"", before: 0, once: MEASURED };
+        let trial = kept_as_the_link_breaks(delays, load, &[]);
+        let found = &trial["benchmark"]["results"];
+        assert!(found["trials"].as_array().is_some_and(|trials| !trials.is_empty()), "{found}");
+        assert!(found["latency"].as_array().is_none_or(Vec::is_empty), "{found}");
     });
 }
 

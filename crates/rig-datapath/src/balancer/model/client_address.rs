@@ -3,12 +3,13 @@
 use std::net::IpAddr;
 
 use rig_wire::checksum::update;
+use rig_wire::protocol::UDP;
 
 use super::super::config::ClientAddress;
 use super::super::reason::Drop;
 use super::super::shape::State;
 use super::family::MOST_FRAGMENTED;
-use super::packet::{Kind, Packet};
+use super::packet::{FragmentPosition, Kind, Packet};
 use super::syn_proxy::{Splice, add, each, edit, first, long, times};
 use super::{ACK, Connection, Direction, FIN, Model, RST, SYN, ServiceId};
 
@@ -28,6 +29,11 @@ fn says_too_big(icmp: &[u8], ipv6: bool) -> bool {
 
 fn prefix_bytes(ipv6: bool) -> usize {
     16 + if ipv6 { 36 } else { 12 }
+}
+
+/// Of an option, which a datagram has a header for.
+fn option_bytes(ipv6: bool, of_datagram: bool) -> usize {
+    4 * usize::from(of_datagram) + if ipv6 { 20 } else { 8 }
 }
 
 fn word(bytes: &[u8], at: usize) -> u16 {
@@ -86,8 +92,8 @@ impl Model {
     pub(super) fn room_to_tell(&self, at: usize) -> Option<usize> {
         let connection = &self.connections[at];
         let ipv6 = connection.client.is_ipv6();
-        let toa = if ipv6 { 20 } else { 8 };
-        connection.tells.then(|| connection.prefixed.map_or(toa, |_| prefix_bytes(ipv6)))
+        let option = option_bytes(ipv6, self.is_of_datagrams(at));
+        connection.tells.then(|| connection.prefixed.map_or(option, |_| prefix_bytes(ipv6)))
     }
 
     /// Whether a connection's service tells backends of its clients by other means than when it began.
@@ -206,8 +212,9 @@ impl Model {
     /// An error on its way to a client, about a segment that was made larger, or is behind its prefix.
     fn tell_of_error(&self, at: usize, isn: Option<u32>, packet: &Packet, frame: &mut [u8]) {
         let (ipv6, tells_ipv6) = (packet.is_ipv6(), self.connections[at].client.is_ipv6());
-        let toa = if tells_ipv6 { 20 } else { 8 };
-        let (by, tells) = (isn.map_or(toa, |_| prefix_bytes(tells_ipv6) as u32), self.connections[at].tells);
+        let option = option_bytes(tells_ipv6, self.is_of_datagrams(at));
+        let by = isn.map_or(option, |_| prefix_bytes(tells_ipv6)) as u32;
+        let tells = self.connections[at].tells;
         edit(&mut frame[packet.l4..], 2, |icmp| {
             if tells && says_too_big(icmp, ipv6) {
                 let least = if ipv6 { 1280 } else { 576 };
@@ -226,10 +233,55 @@ impl Model {
     pub(super) fn address_bytes(&self, service: ServiceId, packet: &Packet) -> usize {
         match (self.services[service.0].service.client_address, packet.is_ipv6()) {
             (ClientAddress::Off, _) => 0,
-            (ClientAddress::Toa, false) => 8,
-            (ClientAddress::Toa, true) => 20,
+            (ClientAddress::Toa, ipv6) => option_bytes(ipv6, false),
+            (ClientAddress::Uoa, ipv6) => option_bytes(ipv6, true),
             (ClientAddress::ProxyV2, ipv6) => prefix_bytes(ipv6),
         }
+    }
+
+    fn is_of_datagrams(&self, at: usize) -> bool {
+        self.services[self.connections[at].service.0].service.protocol.number() == UDP
+    }
+
+    /// A datagram that is translated tells the backend of its client, or shows that this takes such ones.
+    pub(super) fn tell_of_datagram(
+        &mut self,
+        at: usize,
+        packet: &mut Packet,
+        frame: &mut Vec<u8>,
+        (direction, has_room): (Direction, bool),
+    ) {
+        let connection = &mut self.connections[at];
+        let client = connection.client;
+        if !connection.tells || packet.part == FragmentPosition::Later {
+            return;
+        }
+        if direction == Direction::Outward {
+            connection.tells = false;
+            return;
+        }
+        if !has_room || packet.part != FragmentPosition::Whole {
+            self.left_out = true;
+            return;
+        }
+        let by = option_bytes(client.is_ipv6(), true);
+        let mut header = vec![if client.is_ipv6() { 0x20 } else { 0x10 }, UDP, 0, by as u8, 31, by as u8 - 4];
+        header.extend(client.port().to_be_bytes());
+        match client.ip() {
+            IpAddr::V4(v4) => header.extend(v4.octets()),
+            IpAddr::V6(v6) => header.extend(v6.octets()),
+        }
+        let ip = &mut frame[packet.l3..];
+        if packet.is_ipv6() {
+            ip[6] = 248;
+        } else {
+            let before = word(ip, 8);
+            ip[9] = 248;
+            let checksum = update(word(ip, 10), before, word(ip, 8));
+            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+        }
+        frame.splice(packet.l4..packet.l4, header);
+        packet.grow(frame, by, client.is_ipv6() && !packet.is_ipv6());
     }
 
     /// A packet that is translated tells the backend of its client, or shows that this knows of it.

@@ -558,8 +558,9 @@ impl Model {
         let splice = cookie.map(|cookie| Self::splice(packet, frame, cookie));
         let auto = matches!(self.services[service.0].service.syn_proxy, SynProxy::Auto { .. });
         let opens = packet.tuple.protocol == TCP && (begins_by_syn || splice.is_some());
-        let tells = opens && self.services[service.0].service.client_address != ClientAddress::Off;
-        let is_prefixed = tells && self.services[service.0].service.client_address == ClientAddress::ProxyV2;
+        let how = self.services[service.0].service.client_address;
+        let tells = how == ClientAddress::Uoa || opens && how != ClientAddress::Off;
+        let is_prefixed = tells && how == ClientAddress::ProxyV2;
         let opted = tells && !is_prefixed;
         let prefixed = is_prefixed.then(|| Self::first_number(packet, frame, splice));
         let counted = auto && splice.is_none() && state == State::SynReceived;
@@ -691,7 +692,10 @@ impl Model {
             Direction::Outward => client_route.ok_or(Drop::NoRoute)?,
         };
         let is_flow = matches!(packet.kind, Kind::Flow { .. });
-        let told = self.room_to_tell(at).filter(|_| is_flow && direction == Direction::Inward);
+        let is_datagram = packet.tuple.protocol == UDP;
+        let to_tell = self.room_to_tell(at).filter(|_| is_flow && direction == Direction::Inward);
+        // A datagram that has no room for it goes without.
+        let told = to_tell.filter(|_| !is_datagram);
         let outer = match (tunnel, packet.is_ipv6()) {
             (false, _) if told.is_some() => told.unwrap_or(0),
             (false, _) => 0,
@@ -713,6 +717,7 @@ impl Model {
             let from = if nat { service.address.ip() } else { packet.tuple.destination.ip() };
             return Err(self.too_big(packet, frame, from, fits, tick));
         }
+        let has_room = to_tell.is_some_and(|bytes| packet.length + bytes <= fits);
         packet.decrement_ttl(frame);
         if let (Some(to), false) = (to, direct_return) {
             let tells_first = changes_family && packet.kind == Kind::Error;
@@ -730,7 +735,9 @@ impl Model {
                 (Some(splice), Kind::Error) if direction == Direction::Inward => splice.shift_quoted(frame, packet),
                 _ => {}
             }
-            if !tells_first {
+            if is_datagram && is_flow {
+                self.tell_of_datagram(at, packet, frame, (direction, has_room));
+            } else if !tells_first {
                 self.tell(at, packet, frame, direction)?;
             }
             if let Some(dscp) = dscp {

@@ -151,7 +151,7 @@ fn payload() -> impl Strategy<Value = u16> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        22 => (0_u8..4, 0_u8..12, 0_u8..32, flags(), payload(), spoil()).prop_map(
+        22 => (0_u8..4, 0_u8..12, 0_u8..33, flags(), payload(), spoil()).prop_map(
             |(client, port, service, flags, payload, spoil)| Step::In { client, port, service, flags, payload, spoil }
         ),
         10 => (any::<u16>(), flags(), payload(), spoil())

@@ -76,6 +76,10 @@ impl Lab {
                 skip(Lack::Root, error);
                 return None;
             }
+            Err(error @ rig_datapath::Error::Helper { .. }) => {
+                skip(Lack::Kernel, error);
+                return None;
+            }
             Err(error) => panic!("{error}: {:?}", std::error::Error::source(&error)),
         };
         stay_on_one_cpu();

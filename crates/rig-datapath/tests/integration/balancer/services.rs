@@ -57,6 +57,10 @@ fn proxy_v2(service: Service) -> Service {
     Service { client_address: ClientAddress::ProxyV2, ..service }
 }
 
+fn uoa(service: Service) -> Service {
+    Service { client_address: ClientAddress::Uoa, ..service }
+}
+
 fn keep(service: Service) -> Service {
     Service { reuse: PortReuse::Keep, ..service }
 }
@@ -103,7 +107,7 @@ fn everything() -> Vec<Service> {
             32,
             Service { sloppy_tcp: true, ..service("10.0.0.200:80", full_nat(&["10.0.0.100", "10.0.0.101"]), &v4) },
         ),
-        with(Scheduler::Maglev, udp_service("10.0.0.200:53", full_nat(&["10.0.0.100"]), &v4)),
+        uoa(with(Scheduler::Maglev, udp_service("10.0.0.200:53", full_nat(&["10.0.0.100"]), &v4))),
         toa(with(Scheduler::ShortestExpectedDelay, service("[fd00::200]:80", full_nat(&["fd00::100"]), &v6))),
         keep(with(
             Scheduler::LeastConnections,
@@ -163,7 +167,7 @@ fn everything() -> Vec<Service> {
             full_nat(&["10.0.0.106", "fd00::100", "10.0.0.107"]),
             &["10.0.0.10:8080", "[fd00::10]:8080", "10.0.0.11:8080"].map(|at| backend(at, 1)),
         )),
-        udp_service("[fd00::214]:53", full_nat(&["10.0.0.100"]), &[backend("10.0.0.12:53", 1)]),
+        uoa(udp_service("[fd00::214]:53", full_nat(&["10.0.0.100"]), &[backend("10.0.0.12:53", 1)])),
         always(proxy_v2(service("[fd00::215]:80", full_nat(&["10.0.0.106"]), &[backend("10.0.0.12:8080", 1)]))),
         Service {
             syn_proxy: SynProxy::Auto { from: NonZeroU32::new(3).unwrap() },
@@ -217,6 +221,7 @@ fn everything() -> Vec<Service> {
             syn_proxy: SynProxy::Auto { from: NonZeroU32::new(2).unwrap() },
             ..keep(service("[fd00::218]:83", tunnel(&["fd00::102"]), &[backend("[fd00::12]:83", 1)]))
         },
+        uoa(udp_service("[fd00::219]:53", full_nat(&["fd00::101"]), &[backend("[fd00::12]:8080", 1)])),
     ]
 }
 
@@ -241,7 +246,7 @@ pub fn configs() -> Vec<Config> {
     fewer[0].reuse = PortReuse::Keep;
     fewer[1] = persistent(300, 31, fewer[1].clone());
     (fewer[0].client_address, fewer[0].sloppy_tcp) = (ClientAddress::Toa, false);
-    fewer[2].client_address = ClientAddress::Off;
+    (fewer[1].client_address, fewer[2].client_address) = (ClientAddress::Off, ClientAddress::Off);
     fewer[1].expire = ExpiryPolicy::Quiescent;
     fewer[3].forward = full_nat(&["10.0.0.102"]);
     let mut listed = all.clone();

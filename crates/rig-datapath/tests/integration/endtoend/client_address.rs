@@ -24,11 +24,11 @@ const PORT: u16 = 8080;
 const SERVICE: u16 = 80;
 
 /// A cgroup of version 2 until it is dropped.
-struct Cgroup(PathBuf);
+pub(super) struct Cgroup(pub(super) PathBuf);
 
 impl Cgroup {
     /// `None`, said aloud, where there is no such hierarchy.
-    fn create() -> Option<Self> {
+    pub(super) fn create() -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let root = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>()).find(|fields| fields[2] == "cgroup2");
@@ -129,7 +129,7 @@ fn fetch_from(ns: &NetNs, address: &str, port: u16) -> String {
     format!("[{}]:{port} 200", client(address == V6))
 }
 
-fn balancers() -> Vec<IpNet> {
+pub(super) fn balancers() -> Vec<IpNet> {
     LOCAL.map(|local| IpNet::from(local.parse::<IpAddr>().unwrap())).to_vec()
 }
 

@@ -3,6 +3,7 @@
 
 mod bond;
 mod client_address;
+mod datagrams;
 mod expire;
 mod families;
 mod fragments;
