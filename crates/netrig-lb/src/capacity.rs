@@ -39,6 +39,9 @@ impl CapacityNeed {
 
 /// A backend that closed first keeps a connection's ports for so long (TIME-WAIT of Linux).
 const TIME_WAIT: f64 = 60.0;
+/// As [`Sizes`](rig_datapath::balancer::Sizes) has them at most.
+const MOST_CONNECTIONS: u64 = 1 << 29;
+const MOST_LOCAL: u64 = 65_535;
 /// Needs of one kind that are told one by one.
 const TOLD: usize = 4;
 
@@ -80,11 +83,12 @@ impl Load {
             has: room.into(),
             needs: whole(all),
             // From three quarters on, connections are ended early.
-            remedy: format!(
-                "write connections = {} or more, of which three quarters are {}",
-                whole(all / 0.75),
-                whole(all)
-            ),
+            remedy: match whole(all / 0.75) {
+                least @ ..=MOST_CONNECTIONS => {
+                    format!("write connections = {least} or more, of which three quarters are {}", whole(all))
+                }
+                _ => format!("a table has {MOST_CONNECTIONS} at most: share the rate out to more balancers"),
+            },
         }];
         for service in &rules.services {
             let records = self.records(service, rules);
@@ -134,7 +138,10 @@ impl Load {
                 key: format!("local of {service}, ports at backend {backend}"),
                 has: local.len() as u64 * u64::from(share.ports()),
                 needs,
-                remedy: format!("write {} addresses or more, or add backends", needs.div_ceil(share.ports().into())),
+                remedy: match needs.div_ceil(share.ports().into()) {
+                    least @ ..=MOST_LOCAL => format!("write {least} addresses or more, or add backends"),
+                    _ => "add backends: there are not so many local addresses to be had".to_owned(),
+                },
             }
         })
     }
@@ -252,6 +259,17 @@ mod tests {
         let needs = load.needs(settings);
         let need = needs.iter().find(|need| need.key == key).unwrap_or_else(|| panic!("{needs:?}"));
         (need.has, need.needs)
+    }
+
+    #[test]
+    fn what_no_balancer_can_have_is_not_advised() {
+        let remedies: Vec<String> =
+            load(1e9, 3600).needs(&settings("", "")).into_iter().map(|need| need.remedy).collect();
+        assert!(remedies[0].starts_with("a table has 536870912 at most"), "{remedies:?}");
+        assert!(
+            remedies.iter().any(|remedy| remedy.starts_with("add backends: there are not so many")),
+            "{remedies:?}"
+        );
     }
 
     #[test]

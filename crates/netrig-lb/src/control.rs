@@ -1,6 +1,6 @@
 //! `netrig lb run | check | reload | flush | stop | save`.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ pub enum Control {
     /// Check a configuration file and show what it would do; changes nothing
     ///
     /// Ends with status 2 when the file is wrong, with 1 when its tables, local addresses or limits are too small for the rate that is
-    /// asked for, and with 3 when it names devices that are not there.
+    /// asked for, and with 3 when it names devices, CPUs, addresses or secrets that cannot be had here.
     #[command(after_help = "Examples:\n  netrig lb check lb.toml\n  netrig lb check --rate 100k --lasts 2s lb.toml")]
     Check {
         /// The configuration file
@@ -134,7 +134,7 @@ pub enum Control {
     Save {
         #[command(flatten)]
         which: NameOption,
-        /// The file to write [default: standard output]
+        /// The file to write [default: -, standard output]
         file: Option<PathBuf>,
     },
 }
@@ -276,15 +276,18 @@ fn done(reply: Reply) -> Result<Exit, Failure> {
 
 fn check(file: &Path, load: Option<Load>) -> Result<Exit, Failure> {
     let settings = Settings::load(file, Completeness::Required)?;
+    daemon::refuse(&settings)?;
+    let lacks = daemon::lacks(&settings);
     let sizes = settings.start.sizes;
     let memory = sizes.memory_here().or_exit(Exit::Failed)?.total();
     let netlink = Netlink::here().context("ask the kernel which network devices there are").or_exit(Exit::Failed)?;
     let is_missing = |device: &Device| netlink.index(&device.name).is_err();
     let missing = settings.start.devices.iter().filter(|device| is_missing(device)).count();
-    let verdict = match missing {
-        0 => "correct",
-        1 => "correct, but a device is missing here",
-        _ => "correct, but devices are missing here",
+    let verdict = match (missing, lacks.is_empty()) {
+        (0, true) => "correct",
+        (1, true) => "correct, but a device is missing here",
+        (_, true) => "correct, but devices are missing here",
+        (_, false) => "correct, but not all that it names can be had here",
     };
     let mut text = format!("{}: {verdict}\n", file.display());
     text.push_str(&format!("  table for {}\n", daemon::memory_words(sizes.connections.into(), memory)));
@@ -298,7 +301,9 @@ fn check(file: &Path, load: Option<Load>) -> Result<Exit, Failure> {
     }
     match &settings.start.workers {
         Workers::Unplaced => {}
-        Workers::Count(count) => text.push_str(&format!("  {count} workers\n")),
+        Workers::Count(count) => {
+            text.push_str(&format!("  {}\n", counted(count.get(), "worker", "workers")));
+        }
         Workers::Cpus(cpus) => text.push_str(&format!("  workers on CPUs {cpus}\n")),
     }
     if let Some(sync) = &settings.start.sync {
@@ -311,12 +316,13 @@ fn check(file: &Path, load: Option<Load>) -> Result<Exit, Failure> {
     if let Some(metrics) = settings.start.metrics {
         text.push_str(&format!("  metrics at http://{}/metrics\n", NamedAddress::from(metrics)));
     }
+    text.extend(lacks.iter().map(|lack| format!("  cannot be had: {lack}\n")));
     text.push_str(&daemon::services(&settings.rules));
     text.extend(load.map(|load| load.words(&settings)));
     print(&text)?;
     Ok(match load {
         Some(load) if !load.needs(&settings).iter().all(CapacityNeed::is_met) => Exit::Refuted,
-        _ if missing == 0 => Exit::Done,
+        _ if missing == 0 && lacks.is_empty() => Exit::Done,
         _ => Exit::Lacking,
     })
 }
@@ -374,18 +380,63 @@ fn save(name: &Name, file: Option<&Path>) -> Result<Exit, Failure> {
     let Reply::Text(text) = ask(name, &Request::Configuration)? else {
         return Err(client::foreign(name).into());
     };
-    let Some(file) = file else {
+    let Some(file) = file.filter(|file| file.as_os_str() != "-") else {
         print(&text)?;
         return Ok(Exit::Done);
     };
-    let how = || format!("write {}", file.display());
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut whole = tempfile::NamedTempFile::new_in(directory).with_context(how).or_exit(Exit::Failed)?;
-    whole.write_all(text.as_bytes()).with_context(how).or_exit(Exit::Failed)?;
-    if let Ok(before) = fs::metadata(file) {
-        whole.as_file().set_permissions(before.permissions()).with_context(how).or_exit(Exit::Failed)?;
-    }
-    whole.persist(file).map_err(|error| error.error).with_context(how).or_exit(Exit::Failed)?;
+    replace(file, text.as_bytes()).with_context(|| format!("write {}", file.display())).or_exit(Exit::Failed)?;
     note(format_args!("written to {}", file.display()));
     Ok(Exit::Done)
+}
+
+/// Whole or not at all, where it is a file or becomes one; what links lead to, and links stay.
+fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
+    let (permissions, file) = match fs::metadata(file) {
+        Ok(before) if before.is_file() => (Some(before.permissions()), fs::canonicalize(file)?),
+        // A device or a pipe.
+        Ok(_) => return fs::OpenOptions::new().write(true).open(file)?.write_all(text),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (None, file.to_owned()),
+        Err(error) => return Err(error),
+    };
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut whole = tempfile::NamedTempFile::new_in(directory)?;
+    whole.write_all(text)?;
+    if let Some(permissions) = permissions {
+        whole.as_file().set_permissions(permissions)?;
+    }
+    whole.persist(&file)?;
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that panics is a test that fails")]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_is_saved_is_where_links_lead_and_goes_into_what_is_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        replace(&at("new"), b"first").unwrap();
+        fs::set_permissions(at("new"), fs::Permissions::from_mode(0o640)).unwrap();
+        symlink("new", at("link")).unwrap();
+        replace(&at("link"), b"second").unwrap();
+        assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(at("new")).unwrap(), "second");
+        assert_eq!(fs::metadata(at("new")).unwrap().permissions().mode() & 0o777, 0o640);
+        replace(Path::new("/dev/null"), b"third").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+        let (mut reader, writer) = io::pipe().unwrap();
+        let by_number = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
+        replace(Path::new(&by_number), b"fourth").unwrap();
+        drop(writer);
+        let mut read = String::new();
+        io::Read::read_to_string(&mut reader, &mut read).unwrap();
+        assert_eq!(read, "fourth");
+        assert!(replace(folder.path(), b"").is_err());
+        let left = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 2);
+    }
 }

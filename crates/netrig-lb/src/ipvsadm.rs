@@ -5,10 +5,11 @@ mod options;
 pub(crate) mod rules;
 
 use std::ffi::OsString;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 
 use anyhow::{Context, anyhow};
 use rig_cli::exit::{Exit, ExitContext, Failure};
+use rig_cli::mistakes::read_input_of;
 use rig_cli::streams;
 use rig_cli::visible::visible;
 use rig_service::{AskError, Refusal};
@@ -131,9 +132,11 @@ fn refuse_unless_ours(device: &str, status: &Status) -> Result<(), Failure> {
     Err(Failure::new(Exit::BadInput, error))
 }
 
+/// More than `-S` writes of as many rules as there can be.
+const LONGEST: u64 = 64 << 20;
+
 fn restore(name: &Name) -> Result<(), Failure> {
-    let mut text = String::new();
-    io::stdin().read_to_string(&mut text).context("read rules from standard input").or_exit(Exit::BadInput)?;
+    let text = read_input_of(LONGEST).context("read rules from standard input").or_exit(Exit::BadInput)?;
     let rules = rules::parse(&text, NameResolution::System).or_exit(Exit::BadInput)?;
     if rules.devices.iter().next().is_some() {
         let status = status(name)?;

@@ -207,9 +207,21 @@ pub struct ServiceOptions {
     /// What packets to its backends have for a DSCP: a name, a number, or `keep`.
     #[serde(default)]
     pub dscp: Option<String>,
+    /// How connection IDs of QUIC name backends; with IDs of 0 bytes they do not.
+    #[serde(default)]
+    pub quic: Option<Quic>,
     /// A prefix, or `off`.
     #[serde(default)]
     pub tunnel_source: Option<String>,
+}
+
+/// Connection IDs of QUIC in the plaintext form of draft-ietf-quic-load-balancers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Quic {
+    /// Its number, in the first 3 bits.
+    pub configuration: u8,
+    /// Bytes of the server's ID, behind the first one.
+    pub id_length: u8,
 }
 
 /// Whether new connections of a source go where its last one went.
@@ -255,6 +267,9 @@ pub struct BackendOptions {
     /// Of a service that forwards by tunnels.
     #[serde(default)]
     pub tunnel: Option<Tunnel>,
+    /// Its server ID in connection IDs of QUIC: a number, or `off`.
+    #[serde(default)]
+    pub quic_id: Option<String>,
     /// It gets no new ones, and those that are left after so many milliseconds end.
     #[serde(default)]
     pub drain_ms: Option<u64>,
@@ -494,6 +509,9 @@ pub struct ServiceEntry {
     /// What packets to its backends have for a DSCP: `keep`, what they come with; or one by its name, or its number where it has none.
     #[serde(default)]
     pub dscp: String,
+    /// How connection IDs of QUIC name its backends; `null` where they do not.
+    #[serde(default)]
+    pub quic: Option<Quic>,
     /// The prefix that sources of its tunnels' outer packets are from, in place of local addresses.
     #[serde(default)]
     pub tunnel_source: Option<String>,
@@ -534,6 +552,9 @@ pub struct BackendEntry {
     /// How packets are packed for it; `null` where its service does not forward by tunnels.
     #[serde(default)]
     pub tunnel: Option<Tunnel>,
+    /// Its server ID in connection IDs of QUIC; `null` where it has none.
+    #[serde(default)]
+    pub quic_id: Option<u64>,
     /// True for one that was removed and still has connections.
     pub leaving: bool,
     /// Until those of its connections that are left are ended, milliseconds, where it drains with a deadline.
@@ -688,6 +709,9 @@ pub struct TraceRequest {
     pub flow: Flow,
     #[serde(default)]
     pub device: Option<String>,
+    /// It is one of QUIC, with a short header, and its connection ID has this server ID.
+    #[serde(default)]
+    pub quic_id: Option<u64>,
 }
 
 /// What would happen to a packet, and why.

@@ -182,6 +182,9 @@ fn service_rows(service: &ServiceEntry, width: usize) -> String {
     if !matches!(service.dscp.as_str(), "" | "keep") {
         text += &format!("  dscp: {} in packets to its backends\n", service.dscp);
     }
+    if let Some(ids) = &service.quic {
+        text += &format!("  quic: {ids}, connection IDs name backends\n");
+    }
     if service.persistence.timeout.is_some() {
         let sources: u64 = service.backends.iter().map(|backend| u64::from(backend.persistent)).sum();
         let time = service.persistence.text(service.key.address.is_ipv6());

@@ -10,7 +10,7 @@ use rig_cli::{packet, streams};
 use super::client::{self, status};
 use super::instance::Name;
 use super::message::{Protocol, ReasonCount, Reply, Request, ServiceKey, SourceFilter, TraceRequest};
-use super::settings::{ListenText, ServiceText};
+use super::settings::{ListenText, ServiceText, quic_id};
 use super::{drops, metrics, overview, ready, sources_text, trace_text};
 
 #[derive(Debug, Subcommand)]
@@ -53,6 +53,9 @@ pub enum View {
         /// The balancer's device that it comes in by, or a VLAN device over it [default: the first that is there]
         #[arg(long, value_name = "DEV")]
         device: Option<String>,
+        /// It is a datagram of QUIC with a short header, and this is the server ID in its connection ID, e.g. 7 or 0x7
+        #[arg(long, value_name = "N", value_parser = a_quic_id)]
+        quic_id: Option<u64>,
         /// Print it as docs/schema/lb-trace.json describes it
         #[arg(long)]
         json: bool,
@@ -143,7 +146,7 @@ pub fn execute(view: &View) -> Result<Exit, Failure> {
         View::Drops { all, .. } => streams::print(&drops::write(&status(&name)?, *all, streams::width()))?,
         View::Metrics { .. } => streams::print(&metrics::render(&status(&name)?))?,
         View::Sources { service, most, json, .. } => sources(&name, service, *most, *json)?,
-        View::Trace { flow, device, json, .. } => trace(&name, flow, device.as_deref(), *json)?,
+        View::Trace { flow, device, quic_id, json, .. } => trace(&name, flow, (device.as_deref(), *quic_id), *json)?,
     }
     Ok(Exit::Done)
 }
@@ -180,9 +183,18 @@ fn sources(name: &Name, service: &[String], most: u32, json: bool) -> Result<(),
     if json { print_json(&list) } else { streams::print(&sources_text::write(&list)) }
 }
 
-fn trace(name: &Name, words: &[String], device: Option<&str>, json: bool) -> Result<(), Failure> {
+fn a_quic_id(text: &str) -> anyhow::Result<u64> {
+    quic_id(text)?.ok_or_else(|| anyhow!("a number is asked for, 7 or 0x7"))
+}
+
+fn trace(
+    name: &Name,
+    words: &[String],
+    (device, quic_id): (Option<&str>, Option<u64>),
+    json: bool,
+) -> Result<(), Failure> {
     let flow = packet::parse(words).or_exit(Exit::BadInput)?;
-    let asked = TraceRequest { flow, device: device.map(str::to_owned) };
+    let asked = TraceRequest { flow, device: device.map(str::to_owned), quic_id };
     let foreign = || client::foreign(name);
     let Reply::Trace(trace) = client::ask(name, &Request::Trace(asked))? else {
         return Err(foreign().into());

@@ -73,9 +73,15 @@ pub fn line(text: &str, span: &Range<usize>) -> usize {
     text.as_bytes()[..end].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
+/// More than any file has that a user writes; a device has no end.
+const MOST_BYTES: u64 = 256 << 20;
+
 /// The text of a file; of one that holds none, where it ends to be text.
+///
+/// # Errors
+/// When it cannot be read, is no text or has more than 256 MiB.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    text(std::fs::read(path)?)
+    read_text_of(path, MOST_BYTES)
 }
 
 fn text(bytes: Vec<u8>) -> io::Result<String> {
@@ -90,13 +96,37 @@ fn text(bytes: Vec<u8>) -> io::Result<String> {
 /// # Errors
 /// As there, and when there are more.
 pub fn read_text_of(path: &Path, most: u64) -> io::Result<String> {
+    text(read_bytes_of(path, most)?)
+}
+
+/// The bytes of a file of any kind.
+///
+/// # Errors
+/// When it cannot be read or has more than 256 MiB.
+pub fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    read_bytes_of(path, MOST_BYTES)
+}
+
+fn read_bytes_of(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    bytes_of(std::fs::File::open(path)?, most)
+}
+
+/// As [`read_text_of()`], of standard input.
+///
+/// # Errors
+/// As there.
+pub fn read_input_of(most: u64) -> io::Result<String> {
+    text(bytes_of(io::stdin().lock(), most)?)
+}
+
+fn bytes_of(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    from.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        let what = format!("it has more than {} MiB", most >> 20);
+        let what = format!("it has more than {} MiB, the most that is read", most >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
     }
-    text(bytes)
+    Ok(bytes)
 }
 
 /// How many names a message has room for.
@@ -175,5 +205,7 @@ mod tests {
         std::fs::write(&path, "näme").unwrap();
         assert_eq!(read_text(&path).unwrap(), "näme");
         assert_eq!(read_text(directory.path().join("none").as_path()).unwrap_err().kind(), io::ErrorKind::NotFound);
+        let endless = read_text_of(Path::new("/dev/zero"), 1 << 20).unwrap_err();
+        assert_eq!(endless.to_string(), "it has more than 1 MiB, the most that is read");
     }
 }

@@ -97,7 +97,9 @@ pub enum ConfigError {
     AnyPortBackend { service: SocketAddr, backend: SocketAddr },
     #[error("service {service}: port 0 of backend {backend} is not a port")]
     NoBackendPort { service: SocketAddr, backend: SocketAddr },
-    #[error("service {service}: a service cannot have {address}")]
+    #[error(
+        "service {service}: {address} is unspecified, multicast, loopback or of IPv4 in IPv6: no service, backend or local address can be that"
+    )]
     ServiceAddress { service: SocketAddr, address: IpAddr },
     #[error(
         "service {service}: {address} is of the other address family: only a service of IPv6 that is forwarded by full-nat may have backends and local addresses of IPv4"
@@ -113,6 +115,8 @@ pub enum ConfigError {
     DuplicateLocal { service: SocketAddr, address: IpAddr },
     #[error("service {service}: {address} is a service's address, and no local one")]
     LocalIsService { service: SocketAddr, address: IpAddr },
+    #[error("service {service}: {address} is a backend's address, and no local one")]
+    LocalIsBackend { service: SocketAddr, address: IpAddr },
     #[error(
         "service {service}: {address} is {whose}, and one of {prefix}, which its tunnels' sources are of: who has an address drops what comes from it"
     )]

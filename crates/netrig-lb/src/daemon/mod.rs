@@ -26,7 +26,7 @@ mod workers;
 pub(super) use self::pace::ROUND;
 
 use std::fmt::Write;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -196,13 +196,44 @@ fn begin(
     Ok(Started { service: build(run, kept, settings, waker)?, metrics })
 }
 
+/// What `run` refuses of a file whatever machine it is on, beyond what reading it refuses.
+pub(super) fn refuse(settings: &Settings) -> Result<(), Failure> {
+    let may_be = settings.start.devices.iter().find(|device| device.generic);
+    refuse_generic(&settings.rules, None, may_be.map(|device| device.name.as_str())).or_exit(Exit::BadInput)
+}
+
+/// What a file names, but for devices, that `run` would not find or could not use here: what it is for, and why.
+pub(super) fn lacks(settings: &Settings) -> Vec<String> {
+    let mut lacks = Vec::new();
+    let mut lack = |what: &str, why: &dyn std::fmt::Display| lacks.push(format!("{what}: {why}"));
+    let Settings { start, rules } = settings;
+    if let Err(why) = workers::cpus(&start.workers) {
+        lack("workers", &why);
+    }
+    if let Some(Err(why)) = rules.syn_proxy_secret.as_deref().map(read_secret) {
+        lack("syn_proxy_secret", &in_words(&why.into()));
+    }
+    if let Some(Err(why)) = start.sync.as_ref().map(|sync| read_key(&sync.key)) {
+        lack("[sync] key", &in_words(&why.into()));
+    }
+    let addresses = [("metrics", start.metrics), ("[sync] address", start.sync.as_ref().map(|sync| sync.address))];
+    for (what, address) in addresses {
+        // Of any port: the balancer that runs has the one that is named.
+        let bound = address.map(|address| UdpSocket::bind((address.ip(), 0)).map_err(|error| (address.ip(), error)));
+        if let Some(Err((address, error))) = bound {
+            lack(what, &format_args!("{address}: {error}"));
+        }
+    }
+    lacks
+}
+
 /// The balancer with its rules in force, attached.
 fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Waker) -> Result<Engine, Failure> {
     let Settings { mut start, rules } = settings;
     let files = kept.map(|kept| kept.files);
     let pins = kept.filter(|_| run.persist).map(|kept| kept.pins.clone());
     let resumed = pins.as_ref().filter(|_| kept.is_some_and(|kept| kept.resumes));
-    let cpus = workers::cpus(&start.workers).or_exit(Exit::BadInput)?;
+    let cpus = workers::cpus(&start.workers).or_exit(Exit::Lacking)?;
     let devices = Devices::new(files, pins.clone(), run.overlay.generic, cpus, &start);
     let mut devices = devices.or_exit(Exit::Failed)?;
     if resumed.is_none() {
@@ -234,7 +265,7 @@ fn build(run: &Run, kept: Option<DaemonFiles<'_>>, settings: Settings, waker: Wa
         }
     }
     if let Some(file) = &rules.syn_proxy_secret {
-        balancer.set_cookie_secret(read_secret(file).or_exit(Exit::BadInput)?).or_exit(Exit::Failed)?;
+        balancer.set_cookie_secret(read_secret(file).or_exit(Exit::Lacking)?).or_exit(Exit::Failed)?;
     }
     let mut health = HealthChecks::new(waker, files.filter(|_| pins.is_some()), resumed.is_some());
     let applied = health.apply(&mut balancer, &rules);

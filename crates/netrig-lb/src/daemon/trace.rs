@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use ipnet::IpNet;
-use rig_cli::packet;
+use rig_cli::packet::{self, Flow, Protocol};
 use rig_datapath::balancer::{ClientAddress, Direction, Drop, Kind, Trace as Traced, TracedTunnel, TunnelHeader};
 use rig_datapath::test_run::Verdict;
 use rig_service::Refusal;
@@ -15,12 +15,13 @@ use rig_sys::netns::NetNs;
 use super::counts::Snapshot;
 use super::engine::Engine;
 use super::status;
-use crate::message::{PacketOut, Trace, TraceRequest as Asked};
-use crate::settings::{ListenText, Rules, Service, ServiceText, scheduler_name};
+use crate::message::{PacketOut, ServiceKey, Trace, TraceRequest as Asked};
+use crate::settings::{ListenText, Rules, Service, ServiceText, SynProxy, scheduler_name};
 
 impl Engine {
     /// Runs the program on the packet, as if it came in by the device, or by the first that is there.
-    pub(super) fn trace(&self, Asked { flow, device }: &Asked) -> anyhow::Result<Trace> {
+    pub(super) fn trace(&self, Asked { flow, device, quic_id }: &Asked) -> anyhow::Result<Trace> {
+        let carries = quic_id.map_or(Ok(Vec::new()), |id| self.datagram_of_quic(flow, id))?;
         let mut there = self.devices.numbers();
         let found = there.find(|(name, _)| device.as_ref().is_none_or(|device| device == name));
         let vlan = device.as_ref().filter(|_| found.is_none()).and_then(|device| self.devices.vlan(device));
@@ -34,7 +35,7 @@ impl Engine {
         })?;
         // Zeros where it has none.
         let mac = NetNs::of_current_thread().and_then(|here| here.sysfs()?.read(name, "address")).unwrap_or_default();
-        let mut frame = packet::frame(flow, mac.trim().parse().unwrap_or_default())?;
+        let mut frame = packet::frame_with(flow, mac.trim().parse().unwrap_or_default(), &carries)?;
         if let Some(vlan) = &vlan {
             let [high, low] = vlan.id.to_be_bytes();
             frame.splice(BEFORE_TAG..BEFORE_TAG, [0x81, 0, high, low]);
@@ -57,7 +58,7 @@ impl Engine {
         let mut steps = steps(&traced);
         steps.extend(self.limit_of(&traced, flow.source.ip()));
         if traced.kind == Kind::Flow && traced.connection.is_none() && traced.new_connection.is_none() {
-            steps.push(whose(&self.rules, flow.destination));
+            steps.push(whose(&self.rules, flow.protocol, flow.destination));
         }
         Ok(Trace {
             device: name.to_owned(),
@@ -75,6 +76,20 @@ impl Engine {
 }
 
 impl Engine {
+    /// A datagram whose connection ID is as the packet's service has them.
+    fn datagram_of_quic(&self, flow: &Flow, id: u64) -> anyhow::Result<Vec<u8>> {
+        let service = service_at(&self.rules, flow.protocol, flow.destination);
+        let ids = service.and_then(|service| service.quic).ok_or_else(|| {
+            let what = format!("there is no service at {} that reads connection IDs of QUIC", flow.destination);
+            Refusal::new(what, Some("leave --quic-id out, or see `netrig lb status`".into()))
+        })?;
+        if id > ids.most() {
+            let what = format!("server ID {id} has more than the {} bytes that the service's have", ids.length);
+            return Err(Refusal::new(what, Some(format!("choose one up to {}", ids.most()))).into());
+        }
+        Ok(ids.datagram(id))
+    }
+
     /// Which limit of its service decides on a packet.
     fn limit_of(&self, traced: &Traced, client: IpAddr) -> Option<String> {
         let begun = traced.new_connection?;
@@ -111,8 +126,18 @@ impl Engine {
     }
 }
 
-/// What the balancer has at an address that has no service at this port.
-fn whose(rules: &Rules, destination: SocketAddr) -> String {
+/// The service that has a destination's packets.
+fn service_at(rules: &Rules, protocol: Protocol, destination: SocketAddr) -> Option<&Service> {
+    let any_port = SocketAddr::new(destination.ip(), 0);
+    [destination, any_port].into_iter().find_map(|address| rules.service(ServiceKey { protocol, address }))
+}
+
+/// What the balancer has at the address of a packet that is of no connection and begins none.
+fn whose(rules: &Rules, protocol: Protocol, destination: SocketAddr) -> String {
+    let service = service_at(rules, protocol, destination);
+    if let Some(service) = service.filter(|service| service.lacks().is_none() && service.syn_proxy() != SynProxy::Off) {
+        return format!("for service {}, whose SYN proxy begins connections", ServiceText(service.key));
+    }
     let here: Vec<String> = rules
         .services
         .iter()
@@ -224,6 +249,7 @@ fn steps(traced: &Traced) -> Vec<String> {
         if let Some(backend) = begun.backend {
             let by = begun.scheduler.map_or_else(String::new, |scheduler| format!("{} ", scheduler_name(scheduler)));
             steps.push(match (begun.kept, begun.stays) {
+                _ if begun.named => format!("its QUIC connection ID names backend {backend}"),
                 (true, _) => format!("persistence: backend {backend}, where the source's last connection went"),
                 (_, true) => format!("reuse = \"keep\": backend {backend} again"),
                 _ => format!("{by}chooses backend {backend}"),
@@ -289,7 +315,7 @@ fn steps(traced: &Traced) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use rig_datapath::balancer::{Connection, NewConnection, Protocol, Scheduler, State, TracedConnection};
+    use rig_datapath::balancer::{self, Connection, NewConnection, Scheduler, State, TracedConnection};
 
     use super::*;
     use crate::settings::{Completeness, Settings};
@@ -297,10 +323,11 @@ mod tests {
     #[test]
     fn an_address_is_told_with_who_has_it() {
         let text = "[[service]]\nlisten = '192.0.2.1:80'\nbackend = ['10.0.0.1']\nforward = 'tunnel'\ntunnel_source = '172.16.0.0/16'\n\
-                    [[service]]\nlisten = '192.0.2.2:80'\nbackend = ['10.0.0.1:80']\nlocal = '198.51.100.1'";
+                    [[service]]\nlisten = '192.0.2.2:80'\nbackend = ['10.0.0.1:80']\nlocal = '198.51.100.1'\n\
+                    [[service]]\nlisten = '192.0.2.3:80'\nbackend = ['10.0.0.1:80']\nforward = 'nat'\nsyn_proxy = 'always'";
         let Ok(settings) = Settings::parse("lb.toml", text, Completeness::Optional) else { panic!("not read") };
-        let said =
-            |address: &str| whose(&settings.rules, SocketAddr::new(address.parse().unwrap_or([0; 4].into()), 81));
+        let at = |address: &str, port| SocketAddr::new(address.parse().unwrap_or([0; 4].into()), port);
+        let said = |address: &str| whose(&settings.rules, Protocol::Tcp, at(address, 81));
         let service = "for no service; at its address there are tcp 192.0.2.1:80";
         assert_eq!(said("192.0.2.1"), service);
         assert!(said("198.51.100.1").starts_with("for a local address of service tcp 192.0.2.2:80"));
@@ -308,6 +335,10 @@ mod tests {
             assert!(said(address).starts_with("for the tunnel_source of service tcp 192.0.2.1:80"), "{address}");
         }
         assert_eq!(said("172.17.0.0"), "no service has the address 172.17.0.0");
+        let proxied = "for service tcp 192.0.2.3:80, whose SYN proxy begins connections";
+        assert_eq!(whose(&settings.rules, Protocol::Tcp, at("192.0.2.3", 80)), proxied);
+        let other = "for no service; at its address there are tcp 192.0.2.3:80";
+        assert_eq!(whose(&settings.rules, Protocol::Udp, at("192.0.2.3", 80)), other);
     }
 
     /// A SYN from the port of a connection that is over.
@@ -315,7 +346,7 @@ mod tests {
         let [client, service, backend] =
             ["198.51.100.9:40000", "192.0.2.1:80", "10.0.0.1:80"].map(|address| address.parse().unwrap());
         let connection = Connection {
-            protocol: Protocol::Tcp,
+            protocol: balancer::Protocol::Tcp,
             state: State::TimeWait,
             client,
             service,
@@ -331,12 +362,13 @@ mod tests {
             worker: None,
             connection: Some(TracedConnection { connection, direction: Direction::Inward, ends: true }),
             new_connection: Some(NewConnection {
-                protocol: Protocol::Tcp,
+                protocol: balancer::Protocol::Tcp,
                 service,
                 scheduler: Some(Scheduler::RoundRobin),
                 backend: Some(backend),
                 stays,
                 kept: false,
+                named: false,
                 local: None,
                 complete: true,
                 one_packet: false,

@@ -214,7 +214,15 @@ fn fits(service: &Service) -> Result<(), String> {
 }
 
 fn protocol_of(block: &Block, imported: &mut Imported) -> Option<Protocol> {
-    match block.value("protocol").unwrap_or("TCP").to_ascii_uppercase().as_str() {
+    let Some(said) = block.value("protocol") else {
+        // Whose packets of a mark a service is, is said by the mark's rule; it is left out with its own reason.
+        if block.word(1) != Some("fwmark") {
+            let name = block.words.join(" ");
+            imported.note(&block.place, format_args!("{name}: has no `protocol`, which keepalived takes for UDP"));
+        }
+        return Some(Protocol::Udp);
+    };
+    match said.to_ascii_uppercase().as_str() {
         "TCP" => Some(Protocol::Tcp),
         "UDP" => Some(Protocol::Udp),
         other => {

@@ -10,10 +10,9 @@ mod tests;
 mod tree;
 
 use std::fmt::Write as _;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand};
 use rig_cli::exit::{Exit, ExitContext, Failure};
 use rig_cli::mistakes;
@@ -96,24 +95,12 @@ impl std::fmt::Display for LineNumber {
 }
 
 fn text_of(file: &Path) -> Result<String, Failure> {
-    if file.as_os_str() != "-" {
-        let text = mistakes::load_text(file)?;
-        fits(text.len()).with_context(|| format!("{}", file.display())).or_exit(Exit::BadInput)?;
-        return Ok(text);
-    }
-    let mut text = String::new();
-    let read = std::io::stdin().take(LONGEST + 1).read_to_string(&mut text);
-    read.context("read standard input").or_exit(Exit::BadInput)?;
-    fits(text.len()).context("standard input").or_exit(Exit::BadInput)?;
-    Ok(text)
-}
-
-fn fits(length: usize) -> anyhow::Result<()> {
     // What is cut would be taken for all.
-    if length as u64 > LONGEST {
-        bail!("it has more than {LONGEST} bytes, which is the most that is imported");
-    }
-    Ok(())
+    let (read, from) = match file.as_os_str() == "-" {
+        true => (mistakes::read_input_of(LONGEST), "standard input".to_owned()),
+        false => (mistakes::read_text_of(file, LONGEST), file.display().to_string()),
+    };
+    read.context(from).or_exit(Exit::BadInput)
 }
 
 pub fn execute(arguments: &ImportArgs) -> Result<Exit, Failure> {

@@ -6,7 +6,7 @@ use super::tree::Files;
 use super::{Imported, keepalived, lines, play};
 use crate::health::check::{HttpRequest, Probe, ProgramCall, TlsRules};
 use crate::ipvs::Forwarding;
-use crate::message::{ForwardingMethod, Tunnel};
+use crate::message::{ForwardingMethod, Protocol, Tunnel};
 use crate::names::NameResolution;
 use crate::settings::{Completeness, Settings};
 
@@ -83,10 +83,10 @@ fn port_0_becomes_any_port() {
     read.rules.config(1000).validate().unwrap();
 
     let imported = conf(
-        "virtual_server_group g {\n 192.0.2.3 0\n 192.0.2.3 21\n}\nvirtual_server 192.0.2.2 {\n lb_kind NAT\n persistence_timeout 60\n \
+        "virtual_server_group g {\n 192.0.2.3 0\n 192.0.2.3 21\n}\nvirtual_server 192.0.2.2 {\n lb_kind NAT\n protocol TCP\n persistence_timeout 60\n \
          real_server 10.0.0.1 80 {\n TCP_CHECK {\n}\n}\n real_server 10.0.0.2 {\n TCP_CHECK {\n connect_port 22\n}\n}\n sorry_server 10.0.0.9 80\n}\n\
-         virtual_server group g {\n lb_kind DR\n real_server 10.0.0.1 0 {\n PING_CHECK {\n}\n}\n}\n\
-         virtual_server 192.0.2.4 0 {\n lb_kind NAT\n real_server 10.0.0.1 0 {\n TCP_CHECK {\n}\n}\n}\n",
+         virtual_server group g {\n lb_kind DR\n protocol TCP\n real_server 10.0.0.1 0 {\n PING_CHECK {\n}\n}\n}\n\
+         virtual_server 192.0.2.4 0 {\n lb_kind NAT\n protocol TCP\n real_server 10.0.0.1 0 {\n TCP_CHECK {\n}\n}\n}\n",
     );
     let (rules, notes) = (imported.rules.clone(), imported.notes.clone());
     let text = imported.text("keepalived.conf").unwrap();
@@ -123,7 +123,7 @@ fn a_group_of_port_0_and_others_is_the_same_in_each_order() {
     let group = |listens: [u16; 2], kind: &str, forwarding: &Forwarding| {
         let listens = listens.map(|port| format!(" 192.0.2.1 {port}\n")).concat();
         let text = format!(
-            "virtual_server_group g {{\n{listens}}}\nvirtual_server group g {{\n lb_kind {kind}\n persistence_granularity 255.255.255.0\n{servers}}}\n"
+            "virtual_server_group g {{\n{listens}}}\nvirtual_server group g {{\n lb_kind {kind}\n protocol TCP\n persistence_granularity 255.255.255.0\n{servers}}}\n"
         );
         let mut imported = keepalived(&text, forwarding, &mut Files::none()).unwrap();
         imported.rules.services.sort_by_key(|service| service.key.address.port());
@@ -167,13 +167,25 @@ fn a_group_of_port_0_and_others_is_the_same_in_each_order() {
     assert_eq!(direct.iter().map(|service| service.key.address.port()).collect::<Vec<_>>(), [0]);
     assert!(notes.iter().any(|note| note.contains("what is not of port 0 is left out")), "{notes:?}");
     // A sorry server of port 0 that is a server already.
-    let alone = conf(&format!("virtual_server 192.0.2.1 {{\n lb_kind NAT\n{servers}}}\n"));
+    let alone = conf(&format!("virtual_server 192.0.2.1 {{\n lb_kind NAT\n protocol TCP\n{servers}}}\n"));
     assert!(alone.notes.iter().any(|note| note.contains("sorry server 10.0.0.2 is left out")), "{:?}", alone.notes);
+}
+
+#[test]
+fn a_virtual_server_without_protocol_is_of_udp() {
+    let imported = conf("virtual_server 192.0.2.1 53 {\n lb_kind NAT\n real_server 10.0.0.1 53 {\n}\n}\n");
+    assert_eq!(imported.rules.services[0].key.protocol, Protocol::Udp);
+    assert_eq!(
+        imported.notes,
+        ["line 1: virtual_server 192.0.2.1 53: has no `protocol`, which keepalived takes for UDP"]
+    );
 }
 
 /// A service with one server that is checked so.
 fn checked(check: &str) -> Imported {
-    conf(&format!("virtual_server 192.0.2.1 80 {{\n lb_kind NAT\n real_server 10.0.0.1 80 {{\n{check}\n}}\n}}\n"))
+    conf(&format!(
+        "virtual_server 192.0.2.1 80 {{\n lb_kind NAT\n protocol TCP\n real_server 10.0.0.1 80 {{\n{check}\n}}\n}}\n"
+    ))
 }
 
 #[test]
@@ -288,6 +300,7 @@ virtual_server_group mail {
 virtual_server group mail {
     lvs_sched sed
     lvs_method DR
+    protocol TCP
     real_server 10.0.0.5 25 {
         SMTP_CHECK { host { connect_ip 10.1.0.5 } }
         notify_up "/bin/true"
@@ -324,6 +337,7 @@ fn kinds_of_tunnels_are_taken_over() {
     let text = "
 virtual_server 192.0.2.1 80 {
     lvs_method TUN type gue port 6080 nocsum
+    protocol TCP
     real_server 10.0.0.1 80 { }
     real_server 10.0.0.2 80 {
         lvs_method TUN type gre
@@ -469,7 +483,9 @@ fn files_are_included_and_mistakes_are_told_with_their_line() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::create_dir(folder.path().join("conf.d")).unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
-    let server = |port: u16| format!("virtual_server 192.0.2.1 {port} {{\n real_server 10.0.0.1 {port} {{ }}\n}}\n");
+    let server = |port: u16| {
+        format!("virtual_server 192.0.2.1 {port} {{\n protocol TCP\n real_server 10.0.0.1 {port} {{ }}\n}}\n")
+    };
     write("conf.d/b.conf", &(server(81) + "include ../c.conf\n"));
     write("conf.d/a.conf", &server(80));
     write("c.conf", &server(82));
@@ -536,6 +552,6 @@ fn one_packet_scheduling_is_taken_over_as_far_as_it_can_be() {
     assert!(dr.notes.iter().any(|note| note.contains("uthreshold")), "{:?}", dr.notes);
     let fnat = conf(&format!("virtual_server 192.0.2.1 53 {{\n lb_kind FNAT\n{server}"));
     assert!(fnat.notes.iter().any(|note| note.contains("full-nat needs a connection")), "{:?}", fnat.notes);
-    let tcp = conf("virtual_server 192.0.2.1 53 {\n lb_kind DR\n ops\n real_server 10.0.0.1 53 {\n}\n}");
+    let tcp = conf("virtual_server 192.0.2.1 53 {\n lb_kind DR\n protocol TCP\n ops\n real_server 10.0.0.1 53 {\n}\n}");
     assert!(tcp.notes.iter().any(|note| note.contains("ops")) && !tcp.rules.services[0].one_packet, "{:?}", tcp.notes);
 }

@@ -222,6 +222,7 @@ impl<B: Balancer> Answers<B> {
                     tunnel: wanted.tunnel,
                     local: self.forwarding.local_for(backend.ip()),
                     drain_ms: None,
+                    quic_id: None,
                 };
                 match number {
                     command::NEW_DEST => RuleChange::AddBackend { service, backend, options },

@@ -29,6 +29,7 @@ fn without_local(options: &BackendOptions) -> BackendOptions {
         limit: options.limit,
         lower_limit: options.lower_limit,
         tunnel: options.tunnel,
+        quic_id: options.quic_id.clone(),
         drain_ms: options.drain_ms,
         local: Vec::new(),
     }

@@ -17,8 +17,8 @@ use crate::message::{
 };
 use crate::names::NameResolution;
 use crate::settings::{
-    DEFAULT_PERSISTENCE, DPVS, EXPIRES, OR_KEEP, REUSES, SCHEDULERS, SYN_PROXIES, TUNNELS, dscp, dscp_name, tunnel,
-    tunnel_source,
+    DEFAULT_PERSISTENCE, DPVS, EXPIRES, Misfit, OR_KEEP, REUSES, SCHEDULERS, SYN_PROXIES, TUNNELS, dscp, dscp_name,
+    quic, quic_id, tunnel, tunnel_source,
 };
 
 /// A whole command line.
@@ -76,7 +76,7 @@ impl Line {
         let Some((verb, verb_said)) = parts.verb.clone() else {
             return Err(UsageError::new(
                 "no command is given",
-                "give one, e.g. -L to list or -A to add a service; `netrig lb --help` lists them",
+                "give one, e.g. -L to list or -A to add a service; `netrig lb help` lists them",
             ));
         };
         let said = ParsedArguments { parts, verb, verb_said, resolution };
@@ -123,6 +123,7 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             OnePacket,
             OnePacketSaid,
             Dscp,
+            Quic,
             TunnelSource,
         ],
         Verb::DeleteService | Verb::Zero => &SERVICE,
@@ -141,6 +142,7 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             TunnelPort,
             TunnelSum,
             TunnelNoSum,
+            QuicId,
         ],
         Verb::EditServer => &[
             TcpService,
@@ -157,6 +159,7 @@ fn keys_of(verb: Verb) -> &'static [Key] {
             TunnelPort,
             TunnelSum,
             TunnelNoSum,
+            QuicId,
             Drain,
         ],
         Verb::DeleteServer => &[TcpService, UdpService, Server],
@@ -205,7 +208,7 @@ impl ParsedArguments {
             Verb::EditService => {
                 let options = self.service_options()?;
                 if options == ServiceOptions::default() {
-                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW, -j WHEN, --source-limit CONNECTIONS, --source-rate N, --new-rate N, -p SECONDS, -M MASK, --one-packet on|off, --dscp DSCP or --tunnel-source PREFIX"));
+                    return Err(self.changes_nothing("-s SCHEDULER, --conn-timeout SECONDS, --limit CONNECTIONS, --expire WHEN, --sloppy-tcp on|off, --reuse HOW, -j WHEN, --source-limit CONNECTIONS, --source-rate N, --new-rate N, -p SECONDS, -M MASK, --one-packet on|off, --dscp DSCP, --quic CONFIGURATION/BYTES or --tunnel-source PREFIX"));
                 }
                 let service = self.service()?;
                 of_service(service, &options)?;
@@ -268,7 +271,7 @@ impl ParsedArguments {
                 let verb = &self.verb_said;
                 return Err(UsageError::new(
                     format!("{said} does not belong to {verb}"),
-                    "leave it out, or choose another command; `netrig lb --help` lists them",
+                    "leave it out, or choose another command; `netrig lb help` lists them",
                 ));
             }
         }
@@ -351,8 +354,14 @@ impl ParsedArguments {
             persistence: self.persistence()?,
             one_packet: self.one_packet()?,
             dscp: self.dscp()?,
+            quic: self.fitting(Key::Quic, quic)?,
             tunnel_source: self.tunnel_source()?,
         })
+    }
+
+    fn fitting<T>(&self, key: Key, read: impl FnOnce(&str) -> Result<T, Misfit>) -> Result<Option<T>, UsageError> {
+        let read = self.value(key).map(read).transpose();
+        read.map_err(|misfit| UsageError::new(misfit.to_string(), misfit.hint))
     }
 
     fn tunnel_source(&self) -> Result<Option<String>, UsageError> {
@@ -489,6 +498,7 @@ impl ParsedArguments {
             limit: self.number(Key::UpperThreshold, "-x", 0, u32::MAX)?,
             lower_limit: self.number(Key::LowerThreshold, "-y", 0, u32::MAX)?,
             tunnel,
+            quic_id: self.fitting(Key::QuicId, |said| quic_id(said).map(|_| said.to_owned()))?,
             drain_ms: self.value(Key::Drain).map(drain_ms).transpose()?,
             local: Vec::new(),
         };

@@ -45,6 +45,8 @@ pub enum Key {
     OnePacket,
     OnePacketSaid,
     Dscp,
+    Quic,
+    QuicId,
     Server,
     Gateway,
     Tunnel,
@@ -97,7 +99,9 @@ use Meaning::{Flag, Optional, Refused, Value, Verb as Does};
 
 const NO_MARKS: &str = "packets have no marks yet where the balancer takes them: add a service for each address and port with -t or -u, all with one --persistence-group N";
 const NO_ENGINES: &str = "persistence is by the client's address (-p): there are no engines that look into packets";
-const NO_ACCESS_LISTS: &str = "there are no access lists, and packets come here before nftables sees them: have routers or the device drop them (ethtool -N)";
+const NO_ACCESS_LISTS: &str = "who may begin connections is told by `netrig lb access allow|deny|remove PREFIX --service SERVICE`, which also lists it";
+const NO_PROXY_PROTOCOL: &str =
+    "the PROXY protocol is client_address = \"proxy_v2\" of the service in the file: see docs/BALANCER.md";
 const NO_SYNC: &str = "connections are shared between balancers by [sync] in the file: see docs/BALANCER.md";
 const NO_REMOTE_SUM: &str = "remote checksum offload is not there, as programs of XDP cannot leave checksums to a receiver: give --tun-csum or --tun-nocsum";
 const NO_SCHEDULER_FLAGS: &str = "schedulers have no flags: sh is by the client's address, mh by its address and port, both skip servers of weight 0";
@@ -144,6 +148,8 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("ops", Some('o'), Flag(Key::OnePacket)),
     ("one-packet", None, Value(Key::OnePacketSaid)),
     ("dscp", None, Value(Key::Dscp)),
+    ("quic", None, Value(Key::Quic)),
+    ("quic-id", None, Value(Key::QuicId)),
     ("real-server", Some('r'), Value(Key::Server)),
     ("gatewaying", Some('g'), Flag(Key::Gateway)),
     ("ipip", Some('i'), Flag(Key::Tunnel)),
@@ -199,6 +205,7 @@ const OPTIONS: &[(&str, Option<char>, Meaning)] = &[
     ("snat", Some('J'), Refused("there is no SNAT: choose -b, -m, -g or -i")),
     ("sockpair", None, Refused("write `-L -c -t SERVICE --client ADDRESS` instead")),
     ("cpu", None, Refused("listings are of all CPUs together")),
+    ("proxy-protocol", None, Refused(NO_PROXY_PROTOCOL)),
     ("add-blklst", Some('U'), Refused(NO_ACCESS_LISTS)),
     ("del-blklst", Some('V'), Refused(NO_ACCESS_LISTS)),
     ("get-blklst", Some('B'), Refused(NO_ACCESS_LISTS)),
@@ -245,7 +252,7 @@ pub fn cut(arguments: &[String]) -> Result<Parts, UsageError> {
     Ok(parts)
 }
 
-const TRY_HELP: &str = "`netrig lb --help` lists the options";
+const TRY_HELP: &str = "`netrig lb help` lists the options";
 
 /// The next word, unless it is an option.
 fn value_if_any<'a>(rest: &mut (impl Iterator<Item = &'a String> + Clone)) -> Option<String> {
@@ -349,6 +356,18 @@ mod tests {
             parts.keys.sort_by_key(|(key, ..)| *key);
             let keys: Vec<_> = parts.keys.iter().map(|(key, value, _)| (*key, value.as_deref().unwrap())).collect();
             assert_eq!(keys, [(Key::TcpService, "1.2.3.4:80"), (Key::Scheduler, "rr")], "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_elsewhere_is_named() {
+        for (line, place) in [
+            ("-U -t 1.2.3.4:80 -k 5.6.7.8", "netrig lb access"),
+            ("-A -t 1.2.3.4:80 --proxy-protocol v2", "client_address"),
+            ("-A -t 1.2.3.4:80 --start-daemon master", "[sync]"),
+        ] {
+            let error = cut(&words(line)).unwrap_err().to_string();
+            assert!(error.contains(place), "{error}");
         }
     }
 

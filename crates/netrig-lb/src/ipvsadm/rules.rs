@@ -42,6 +42,9 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
     if !matches!(service.dscp.as_str(), "" | "keep") {
         lines += &format!(" --dscp {}", service.dscp);
     }
+    if let Some(ids) = &service.quic {
+        lines += &format!(" --quic {ids}");
+    }
     if !matches!(service.reuse.as_str(), "" | "reschedule") {
         lines += &format!(" --reuse {}", service.reuse);
     }
@@ -87,6 +90,9 @@ fn lines_of(service: &ServiceEntry, names: &mut Names) -> String {
                 lines += &format!(" --tun-type gue --tun-port {port} {sum}");
             }
             Some(Tunnel::Gre) => lines += " --tun-type gre --tun-nocsum",
+        }
+        if let Some(id) = backend.quic_id {
+            lines += &format!(" --quic-id {id}");
         }
         lines.push('\n');
     }

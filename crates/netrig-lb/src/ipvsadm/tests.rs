@@ -124,6 +124,7 @@ fn servers_are_added_changed_and_removed() {
             limit: Some(100),
             lower_limit: Some(80),
             tunnel: None,
+            quic_id: None,
             local: Vec::new(),
             drain_ms: None,
         };
@@ -277,8 +278,8 @@ fn what_cannot_be_is_refused_with_the_next_step() {
         ("--set 1 2", "three timeouts", "0 to keep one"),
         ("--set 1 2 x", "--set x", "0 to 2592000"),
         ("-R -n", "-n does not belong to -R", "leave it out"),
-        ("-L --what", "no option --what", "--help"),
-        ("-L -K", "no option -K", "--help"),
+        ("-L --what", "no option --what", "`netrig lb help`"),
+        ("-L -K", "no option -K", "`netrig lb help`"),
         ("-L --name a.b", "'a.b'", "letters"),
     ] {
         let error = parse(line).unwrap_err().to_string();
@@ -334,7 +335,7 @@ fn what_is_not_there_is_refused_by_name() {
         ("--start-daemon master", "[sync]"),
         ("--stop-daemon=backup", "[sync]"),
         ("-a -t 1.1.1.1:1 -r 2.2.2.2 -J", "SNAT"),
-        ("-U -t 1.1.1.1:1 -k 2.2.2.2", "nftables"),
+        ("-U -t 1.1.1.1:1 -k 2.2.2.2", "netrig lb access"),
         ("-L -c --sockpair tcp:1.1.1.1:1:2.2.2.2:2", "--client"),
     ] {
         let error = parse(line).unwrap_err().to_string();

@@ -5,9 +5,11 @@ use rig_stats::units::{Span, counted};
 
 use super::client_address::client_address_name;
 use super::dscp::dscp_name;
+use super::quic;
 use super::rules::{Backend, Rules, Service, ServiceText, expire_name, forward_name, reuse_name, scheduler_name};
 use super::syn_proxy::syn_proxy_name;
 use super::tunnel;
+use crate::message::Quic;
 
 /// A line for each thing that differs; none when nothing does.
 pub fn changes(old: &Rules, new: &Rules) -> Vec<String> {
@@ -112,6 +114,10 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
     }
     if old.dscp != new.dscp {
         said.push(format!("dscp is now {}, of connections that there are, too", dscp_name(new.dscp)));
+    }
+    if old.quic != new.quic {
+        let ids = new.quic.map_or_else(|| quic::OFF.to_owned(), |quic| Quic::from(quic).to_string());
+        said.push(format!("quic is now {ids}; connections that there are go on"));
     }
     if old.sloppy_tcp != new.sloppy_tcp {
         said.push(format!("sloppy_tcp is now {}", new.sloppy_tcp));

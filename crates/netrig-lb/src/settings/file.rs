@@ -11,6 +11,7 @@ use toml::Spanned;
 use super::check::{BackendCheckFile, CheckFile};
 use super::dscp::DscpFile;
 use super::outlier::OutlierFile;
+use super::quic::QuicFile;
 
 #[derive(Debug, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -159,6 +160,7 @@ pub(super) struct ServiceFile {
     pub persistence_group: Option<Spanned<u32>>,
     pub one_packet: Option<Spanned<bool>>,
     pub dscp: Option<Spanned<DscpFile>>,
+    pub quic: Option<Spanned<QuicFile>>,
     /// Of backends that do not say it themselves.
     pub tunnel: Option<Spanned<TextOrTable<TunnelFile>>>,
     pub tunnel_source: Option<Spanned<String>>,
@@ -199,6 +201,7 @@ pub(super) struct BackendFile {
     pub sorry: bool,
     pub check: Option<BackendCheckFile>,
     pub tunnel: Option<TextOrTable<TunnelFile>>,
+    pub quic_id: Option<u64>,
 }
 
 #[derive(Debug, serde::Deserialize)]

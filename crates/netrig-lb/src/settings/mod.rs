@@ -19,6 +19,7 @@ mod misfit;
 mod one_packet;
 mod outlier;
 mod persistence;
+mod quic;
 mod ranges;
 mod read;
 mod rules;
@@ -45,6 +46,7 @@ pub use limits::{LIMITS, LimitError};
 pub use misfit::Misfit;
 pub use one_packet::ONE_PACKET_SCHEDULER;
 pub use persistence::DEFAULT_PERSISTENCE;
+pub use quic::{quic, quic_id};
 pub(crate) use ranges::Addresses;
 pub use rules::{
     Backend, DEFAULT_SCHEDULER, EXPIRES, EditError, FORWARDS, REUSES, Rules, SCHEDULERS, Service, ServiceText,

@@ -26,8 +26,10 @@ use super::check::{self, CheckedService};
 use super::client_address::{CLIENT_ADDRESSES, client_address, client_address_hint};
 use super::dscp::OR_KEEP;
 use super::file::{BackendFile, File, Fragments, ServiceFile, TimeoutsFile, TunnelFile, Unhandled};
+use super::misfit::Misfit;
 use super::one_packet::{self, ONE_PACKET_SCHEDULER};
 use super::outlier;
+use super::quic;
 use super::ranges::{Addresses, Endpoints, RangeTooLarge};
 use super::rules::{self, Backend, DEFAULT_SCHEDULER, EXPIRES, FORWARDS, REUSES, Rules, SCHEDULERS, Service};
 use super::tunnel::{self, tunnel_source};
@@ -330,6 +332,13 @@ impl Reader<'_> {
                 said.get_ref().read().map_err(wrong)?
             }
         };
+        let quic = match &service.quic {
+            None => None,
+            Some(said) => {
+                let wrong = |misfit: Misfit| self.error(said.span(), misfit.to_string(), Some(misfit.hint));
+                quic::ids((*said.get_ref()).into()).map_err(wrong)?
+            }
+        };
         let access = self.access([&service.allow, &service.deny], [&service.allow_file, &service.deny_file])?;
         let limits = self.limits(service)?;
         let persistence = self.persistence(service)?;
@@ -385,6 +394,8 @@ impl Reader<'_> {
         }
         let (usual_tunnel, tunnel_source) = self.tunnels(service, forward)?;
         let source_span = service.tunnel_source.as_ref().map(Spanned::span);
+        let quic_span = quic::span_of(service);
+        let has_udp = listens.iter().flat_map(|(.., keys)| keys).any(|key| !is_tcp(key));
         let mut services = Vec::new();
         for (span, text, keys) in listens {
             for key in keys {
@@ -397,7 +408,12 @@ impl Reader<'_> {
                     let what = format!("{} is listed twice", rules::ServiceText(key));
                     return Err(self.error(span, what, Some("remove one")));
                 }
-                let backends = self.backends(key, &service.backend, (forward, usual_tunnel))?;
+                let mut backends = self.backends(key, &service.backend, (forward, usual_tunnel))?;
+                // Of a list of both, as of HTTP, QUIC is UDP's.
+                let quic = quic.filter(|_| !(is_tcp(&key) && has_udp));
+                if is_tcp(&key) && has_udp {
+                    backends.iter_mut().for_each(|backend| backend.quic_id = None);
+                }
                 if let (Some(said), Some(check)) = (&service.check, &check)
                     && let Some((what, hint)) = check::misfit(check, (key.address, forward), &backends)
                         .or_else(|| check::quorum_never_met(check, &backends).filter(|_| complete))
@@ -438,9 +454,13 @@ impl Reader<'_> {
                     persistence: persistence.of_family(key.address.is_ipv6()),
                     one_packet: said.is_some(),
                     dscp,
+                    quic,
                     tunnel_source,
                     backends,
                 };
+                if let (Some(misfit), Some(span)) = (service.quic_misfit(), quic_span.clone()) {
+                    return Err(self.error(span, misfit.to_string(), Some(misfit.hint)));
+                }
                 if let (Some(span), Some(misfit)) = (&source_span, service.tunnel_misfit()) {
                     return Err(self.error(span.clone(), misfit.to_string(), Some(misfit.hint)));
                 }
@@ -683,7 +703,9 @@ impl Reader<'_> {
                         None => usual_tunnel,
                     };
                     let address = key.address;
-                    (&table.address, Backend { address, weight, limit, lower_limit, drain, sorry, check, tunnel })
+                    let quic_id = table.quic_id;
+                    let backend = Backend { address, weight, limit, lower_limit, drain, sorry, check, tunnel, quic_id };
+                    (&table.address, backend)
                 }
             };
             if template.weight > balancer::MAX_WEIGHT {
@@ -753,6 +775,7 @@ impl Reader<'_> {
             | E::NoLocalOfFamily { service, .. }
             | E::DuplicateLocal { service, .. }
             | E::LocalIsService { service, .. }
+            | E::LocalIsBackend { service, .. }
             | E::SourceInUse { service, .. }
             | E::Backends { service, .. }
             | E::SynProxy { service }

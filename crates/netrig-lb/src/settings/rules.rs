@@ -18,6 +18,7 @@ use super::limits::LimitError;
 use super::misfit::Misfit;
 use super::one_packet::{self, ONE_PACKET_SCHEDULER};
 use super::outlier;
+use super::quic;
 use super::syn_proxy::{self, SynProxy};
 use super::timeouts::TimeoutOverrides;
 use super::tunnel::tunnel_source;
@@ -73,6 +74,8 @@ pub struct Service {
     pub one_packet: bool,
     /// What packets to its backends have; `None`: what they come with.
     pub dscp: Option<Dscp>,
+    /// Of UDP: how connection IDs of QUIC name backends.
+    pub quic: Option<datapath::QuicIds>,
     /// Where outer packets of tunnels are from, in place of local addresses.
     pub tunnel_source: Option<IpNet>,
     pub backends: Vec<Backend>,
@@ -93,6 +96,8 @@ pub struct Backend {
     pub check: BackendCheck,
     /// What its packets are packed into where its service forwards by tunnels.
     pub tunnel: Tunnel,
+    /// Its server ID in connection IDs of QUIC.
+    pub quic_id: Option<u64>,
 }
 
 impl Backend {
@@ -106,6 +111,7 @@ impl Backend {
             sorry: false,
             check: BackendCheck::AsService,
             tunnel: Tunnel::Ipip,
+            quic_id: None,
         }
     }
 
@@ -215,6 +221,7 @@ impl Service {
             persistence: ServicePersistence::default(),
             one_packet: false,
             dscp: None,
+            quic: None,
             tunnel_source: None,
             backends: Vec::new(),
         }
@@ -248,6 +255,7 @@ impl Service {
         let backends = self.backends.iter().map(|backend| datapath::Backend {
             address: backend.address,
             weight: backend.effective_weight(),
+            quic_id: backend.quic_id,
             limit: backend.limit,
             lower_limit: backend.lower_limit,
             encapsulation: self.encapsulation(backend),
@@ -270,6 +278,7 @@ impl Service {
             persistence: self.persistence.in_force(self.key.address.is_ipv6()),
             one_packet: self.one_packet,
             dscp: self.dscp,
+            quic: self.quic,
         })
     }
 
@@ -297,6 +306,10 @@ pub enum EditError {
     ServiceExists(ServiceKey),
     #[error("No such service: {}", ServiceText(*.0))]
     NoService(ServiceKey),
+    #[error(
+        "{0} is no address that packets of clients have: it is unspecified, multicast, loopback or of IPv4 in IPv6"
+    )]
+    Address(IpAddr),
     #[error("Destination already exists: {} of service {}", .1, ServiceText(*.0))]
     BackendExists(ServiceKey, SocketAddr),
     #[error("No such destination: {} of service {}", .1, ServiceText(*.0))]
@@ -353,6 +366,9 @@ impl EditError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::ServiceExists(_) => "change it with -E, or delete it first with -D",
+            Self::Address(_) => {
+                "give the address that clients connect to; a service of all addresses is not there, one of all ports has port 0"
+            }
             Self::NoService(_) => "list services with -L -n; add it with -A",
             Self::BackendExists(..) => "change it with -e, or delete it first with -d",
             Self::NoBackend(..) => "list the service's destinations with -L -n; add it with -a",
@@ -435,6 +451,9 @@ impl Rules {
             RuleChange::AddService { service: key, options } => {
                 if self.service(*key).is_some() {
                     return Err(EditError::ServiceExists(*key));
+                }
+                if !datapath::is_usable(key.address.ip()) {
+                    return Err(EditError::Address(key.address.ip()));
                 }
                 room_for_one_more("services", self.services.len(), MOST as usize)?;
                 let mut service = Service::new(*key);
@@ -527,6 +546,7 @@ impl ServiceOptions {
         match of_tcp.into_iter().find(|(_, said)| *said) {
             Some((option, _)) if protocol == Protocol::Udp => Err(EditError::OfTcp(option)),
             _ if protocol == Protocol::Tcp && self.one_packet.is_some() => Err(one_packet::TCP.into()),
+            _ if protocol == Protocol::Tcp && self.quic.is_some() => Err(quic::TCP.into()),
             _ => Ok(()),
         }
     }
@@ -557,6 +577,10 @@ impl Service {
         if let Some(text) = &options.dscp {
             self.dscp = dscp::dscp(text)?;
         }
+        if let Some(said) = options.quic {
+            self.quic = quic::ids(said)?;
+        }
+        self.fits_quic()?;
         self.limits = self.limits.changed(&options.limits)?;
         if let Some(error) = self.limits.misfit(self.key.address.is_ipv6()) {
             return Err(error.into());
@@ -612,6 +636,7 @@ impl Service {
         self.unless_out_of_reach(&backend)?;
         self.backends.push(backend);
         self.fits_any_port()?;
+        self.fits_quic()?;
         self.complete(address, options)
     }
 
@@ -631,7 +656,12 @@ impl Service {
         }
         self.forward = Some(forward);
         self.fits_any_port()?;
+        self.fits_quic()?;
         self.complete(address, options)
+    }
+
+    fn fits_quic(&self) -> Result<(), EditError> {
+        self.quic_misfit().map_or(Ok(()), |misfit| Err(misfit.into()))
     }
 
     fn fits_any_port(&self) -> Result<(), EditError> {
@@ -687,6 +717,9 @@ impl Backend {
             return Err(EditError::LowerLimit(self.address));
         }
         (self.limit, self.lower_limit) = (limit, lower_limit);
+        if let Some(text) = &options.quic_id {
+            self.quic_id = quic::quic_id(text)?;
+        }
         if let Some(weight) = options.weight {
             self.weight = weight;
             self.drain = false;

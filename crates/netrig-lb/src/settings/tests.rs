@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rig_datapath::balancer::{
-    ClientAddress, FragmentPolicy, Limits, Policy, PortReuse, PortShare, Rate, Scheduler, UnhandledPolicy,
+    ClientAddress, FragmentPolicy, Limits, Policy, PortReuse, PortShare, QuicIds, Rate, Scheduler, UnhandledPolicy,
 };
 use rig_sys::socket::Dscp;
 
@@ -339,7 +339,7 @@ fn mistakes_are_named_with_their_line_and_the_next_step() {
         ("[[service]]\nlisten = ['192.0.2.1']".to_owned(), "lb.toml:2: '192.0.2.1' has no port", "192.0.2.1:80"),
         (
             "[[service]]\nlisten = ['127.0.0.1:80']\nforward = 'nat'".to_owned(),
-            "lb.toml:2: service 127.0.0.1:80: a service cannot have 127.0.0.1",
+            "lb.toml:2: service 127.0.0.1:80: 127.0.0.1 is unspecified, multicast, loopback or of IPv4 in IPv6: no service, backend or local address can be that",
             "",
         ),
         ("connections = ".to_owned(), "lb.toml:1:", ""),
@@ -544,7 +544,9 @@ prop_compose! {
                 (true, 2) => Tunnel::Gue { port: NonZeroU16::new(port).unwrap(), checksum: drain },
                 _ => Tunnel::Ipip,
             },
+            quic_id: (udp && shuffled).then_some(n.into()),
         }).collect();
+        service.quic = (udp && shuffled).then_some(QuicIds { configuration: (most % 7) as u8, length: 1 + (n % 7) });
         if service.is_tunnel() && service.local.is_empty() {
             service.tunnel_source = Some(if v6 { "100::/64" } else { "172.16.0.0/16" }.parse().unwrap());
         }

@@ -165,6 +165,9 @@ mod tests {
         };
         let read = |backend| Settings::parse("lb.toml", &text(backend), Completeness::Optional);
         assert!(read("172.17.0.1").is_ok());
+        // One without backends is not in use.
+        let empty = "[[service]]\nlisten = '192.0.2.1:81'\nforward = 'tunnel'\ntunnel_source = '172.16.0.0/16'\n";
+        assert!(Settings::parse("lb.toml", &format!("{empty}{}", text("172.17.0.1")), Completeness::Optional).is_ok());
         let error = read("172.16.0.1").unwrap_err().to_string();
         let expected = "lb.toml:2: service 192.0.2.1:80: 172.16.0.1 is a backend's address, and one of 172.16.0.0/16";
         assert!(error.contains(expected), "{error}");

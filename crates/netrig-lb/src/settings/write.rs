@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use rig_datapath::balancer::{ClientAddress, ExpiryPolicy, FragmentPolicy, Policy, PortReuse, Sizes, UnhandledPolicy};
+use rig_datapath::balancer::{
+    ClientAddress, ExpiryPolicy, FragmentPolicy, Policy, PortReuse, QuicIds, Sizes, UnhandledPolicy,
+};
 use rig_stats::units::Span;
 use rig_sys::socket::NamedAddress;
 
@@ -153,6 +155,9 @@ fn write_service(out: &mut String, alike: &[Service]) -> std::fmt::Result {
     if let Some(dscp) = service.dscp {
         writeln!(out, "dscp = {}", quoted(&dscp.to_string()))?;
     }
+    if let Some(QuicIds { configuration, length }) = service.quic {
+        writeln!(out, "quic = {{ configuration = {configuration}, id_length = {length} }}")?;
+    }
     if service.sloppy_tcp {
         writeln!(out, "sloppy_tcp = true")?;
     }
@@ -236,7 +241,9 @@ fn entry(text: &str, backend: &Backend, is_tunnel: bool) -> String {
     let check = check::backend_check_text(backend.check).map(|check| format!("check = {check}"));
     let tunnel =
         (is_tunnel && backend.tunnel != Tunnel::Ipip).then(|| format!("tunnel = {}", tunnel::text(backend.tunnel)));
-    let more: Vec<String> = [weight, limit, lower, drain, sorry, check, tunnel].into_iter().flatten().collect();
+    let quic_id = backend.quic_id.map(|id| format!("quic_id = {id}"));
+    let more: Vec<String> =
+        [weight, limit, lower, drain, sorry, check, tunnel, quic_id].into_iter().flatten().collect();
     match more.is_empty() {
         true => quoted(text),
         false => format!("{{ address = {}, {} }}", quoted(text), more.join(", ")),

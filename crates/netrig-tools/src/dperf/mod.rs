@@ -26,8 +26,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, CommandFactory, Parser, ValueEnum};
 use jiff::Timestamp;
 use rig_cli::exit::{Exit, ExitContext, Failure};
-use rig_cli::help;
-use rig_cli::streams;
+use rig_cli::{help, mistakes, streams};
 use rig_load::driver::Cancel;
 use rig_packet::fleet::check_plan;
 use rig_stats::units::Span;
@@ -237,7 +236,7 @@ fn write(path: &Path, record: &Record) -> io::Result<()> {
 
 fn load(path: &Path) -> Result<Loaded, Failure> {
     let name = path.display();
-    let bytes = fs::read(path).with_context(|| format!("read {name}")).or_exit(Exit::BadInput)?;
+    let bytes = mistakes::read_bytes(path).with_context(|| format!("read {name}")).or_exit(Exit::BadInput)?;
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let refuse = |error| anyhow!("{name}: {error}");
     let (settings, mut warnings) = language::read(&text).map_err(refuse).or_exit(Exit::BadInput)?;

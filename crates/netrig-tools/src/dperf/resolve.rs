@@ -1,8 +1,8 @@
 //! From what a file says to what is run: defaults, and everything that one keyword alone cannot know.
 
-use std::fs;
 use std::time::Duration;
 
+use rig_cli::mistakes;
 use rig_packet::plan::{AnswerScope, BURST, Capture, GatewayPlan, Packets, PortPlan, Range, ThreadPlan, Timeline};
 use rig_packet::{
     Client, CloseMethod, Flood, Load, MessageEnd, Payload, RequestRepeat, Server, Service, TcpClient, TcpServer,
@@ -190,7 +190,7 @@ impl Sizes<'_> {
             return Err(self.refuse("payload_file", "a size is asked for too, and the file's is its own: remove one"));
         }
         let refuse = |why: &dyn std::fmt::Display| self.refuse("payload_file", format!("{}: {why}", path.display()));
-        let bytes = fs::read(path).map_err(|error| refuse(&error))?;
+        let bytes = mistakes::read_bytes(path).map_err(|error| refuse(&error))?;
         if bytes.is_empty() {
             return Err(refuse(&"it is empty"));
         }

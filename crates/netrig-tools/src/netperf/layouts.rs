@@ -1,6 +1,8 @@
 //! Outputs by selectors: a line of names and one of values (`-o`), a line for each (`-k`), columns (`-O`).
 
-use std::fs;
+use std::path::Path;
+
+use rig_cli::mistakes;
 
 use super::figures::Figures;
 use super::options::{Layout, Options};
@@ -39,7 +41,7 @@ impl Selection {
         if text.contains([',', ';']) || SelectorIndex::of(text).is_some() {
             return Ok(Self::of_list(text));
         }
-        let content = fs::read_to_string(text).map_err(|error| SelectionError(text.clone(), error))?;
+        let content = mistakes::read_text(Path::new(text)).map_err(|error| SelectionError(text.clone(), error))?;
         let line = |line: &str| {
             let index = |name: &str| SelectorIndex::of(name.trim()).unwrap_or(SelectorIndex::none());
             line.split(',').map(index).collect()

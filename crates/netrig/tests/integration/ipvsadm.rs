@@ -178,7 +178,7 @@ fn a_flow_is_traced() {
     let reply = || [answer(&Reply::Trace(Box::new(trace.clone())))];
     let line = "lb trace tcp 198.51.100.9:40000 > 192.0.2.1:80 [syn|ack]";
     let (output, asked) = Fake::new("lb", reply()).run(line, "");
-    let Request::Trace(TraceRequest { flow: Flow { tcp_flags, length, .. }, device: None }) = asked else {
+    let Request::Trace(TraceRequest { flow: Flow { tcp_flags, length, .. }, device: None, .. }) = asked else {
         panic!("{asked:?}")
     };
     assert_eq!((tcp_flags, length), (0x12, 40));

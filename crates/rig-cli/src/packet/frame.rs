@@ -17,6 +17,14 @@ const TTL: u8 = 63;
 /// # Errors
 /// When its ends are of different address families.
 pub fn frame(flow: &Flow, to: Mac) -> Result<Vec<u8>> {
+    frame_with(flow, to, &[])
+}
+
+/// The same, which begins what it carries with these bytes, for which it is made as long as need be.
+///
+/// # Errors
+/// As there.
+pub fn frame_with(flow: &Flow, to: Mac, carries: &[u8]) -> Result<Vec<u8>> {
     let from = Mac([0x02, 0, 0, 0, 0, 1]);
     let addresses = (flow.source.ip(), flow.destination.ip());
     let (number, transport) = match flow.protocol {
@@ -28,12 +36,14 @@ pub fn frame(flow: &Flow, to: Mac) -> Result<Vec<u8>> {
         (IpAddr::V6(_), IpAddr::V6(_)) => ipv6::HEADER,
         _ => return Err(anyhow!("{} and {} are of different address families", addresses.0, addresses.1)),
     };
-    let length = usize::from(flow.length).max(network + transport);
+    let length = usize::from(flow.length).max(network + transport + carries.len());
     let payload = length - network - transport;
     let ethertype = if network == ipv4::HEADER { ethertype::IPV4 } else { ethertype::IPV6 };
     let ethernet = ethernet::Header { destination: to, source: from, vlan: None, ethertype };
     let mut bytes = vec![0; ethernet.len() + length];
     let begin = ethernet.write(&mut bytes)?;
+    let inside = begin + network + transport;
+    bytes[inside..inside + carries.len()].copy_from_slice(carries);
     let (pseudo, begin) = match addresses {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             let header = ipv4::Header { source, destination, protocol: number, ttl: TTL, tos: 0 };

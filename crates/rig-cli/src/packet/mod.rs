@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use frame::frame;
+pub use frame::{frame, frame_with};
 pub use text::{told, wrapped};
 pub use words::{FlowError, flag_names, parse};
 

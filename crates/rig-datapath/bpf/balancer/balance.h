@@ -6,6 +6,7 @@
 #include "fragment.h"
 #include "access.h"
 #include "capture.h"
+#include "quic.h"
 
 /* A client's first packet of TCP. */
 static always_inline int is_opening(const struct packet *p, enum kind kind)
@@ -130,7 +131,7 @@ static always_inline int begin(struct xdp_md *ctx, struct packet *p, enum kind k
 	TRACE(service, number);
 	/* Once more, which costs less than to keep it: the stack is full. */
 	hash = hash_tuple(&p->tuple);
-	made = create_connection(ctx, p, hash, number, before, tick);
+	made = create_connection(ctx, p, hash, number, named_backend(ctx, p, number, before), tick);
 	if (made < 0)
 		return refuse(number, -made);
 	if (p->cookie && make_syn(p, ctx))

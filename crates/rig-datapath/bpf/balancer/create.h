@@ -210,25 +210,30 @@ static always_inline int abandon(__u32 slot, __u32 tick, int reason)
 }
 
 /*
- * The slot, or a negative reason for a drop. `before` is the backend of the connection that the client had with the same port; 0
- * where there is none.
+ * The slot, or a negative reason for a drop. `before` is the backend of the connection that the client had with the same port, or, of QUIC,
+ * the one that the connection ID names; 0 where there is none.
  */
 OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (hash, number, before, tick))
 {
 	const struct service *s = service_at(number);
 	struct connection *c;
 	__u32 slot;
+	__u32 named = s && s->quic_length ? before : 0;
 	int backend = 0, counter, refusal;
 
 	if (!p || !s)
 		return -DROP_INTERNAL;
 	if (s->flags & ONE_PACKET)
-		return schedule_packet(p, number, tick);
+		return schedule_packet(p, number, named, tick);
 	if (!count_in_service(s, number))
 		return -DROP_SERVICE_FULL;
-	if (s->persistence)
+	if (!named && s->persistence)
 		backend = persistent_backend(p, number, tick);
-	if (backend) {
+	if (named) {
+		TRACE(named, 1);
+		backend = named;
+		add_load(named, 1, 0);
+	} else if (backend) {
 		TRACE(kept, 1);
 	} else if (keeps_backend(s, number, before)) {
 		TRACE(reopening, REOPENED_SAME_BACKEND);

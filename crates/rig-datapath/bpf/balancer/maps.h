@@ -241,7 +241,10 @@ struct {
 	__type(value, struct first_fragment);
 } fragments SEC(".maps");
 
-/* Of services in groups, the first of its backends with an address; backends whose packets come back without a connection (once.h). */
+/*
+ * Of services in groups, the first of its backends with an address; backends whose packets come back without a connection (once.h), or that IDs
+ * of QUIC name (quic.h).
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -85,8 +85,8 @@ OF_PACKET(int, complete_passing, (__u32 slot), (slot))
 	return 0;
 }
 
-/* The slot, or a negative reason for a drop. */
-OF_PACKET(int, schedule_packet, (__u32 number, __u32 tick), (number, tick))
+/* The slot, or a negative reason for a drop. `named`: as of `reserve`. */
+OF_PACKET(int, schedule_packet, (__u32 number, __u32 named, __u32 tick), (number, named, tick))
 {
 	const struct service *s = service_at(number);
 	__u32 slot = passing_slot();
@@ -95,9 +95,12 @@ OF_PACKET(int, schedule_packet, (__u32 number, __u32 tick), (number, tick))
 
 	if (!p || !s || !c)
 		return -DROP_INTERNAL;
-	if (s->persistence)
+	if (!named && s->persistence)
 		backend = persistent_backend(p, number, tick);
-	if (backend) {
+	if (named) {
+		TRACE(named, 1);
+		backend = named;
+	} else if (backend) {
 		TRACE(kept, 1);
 		add_load(backend, -1, 0);
 	} else {

@@ -268,7 +268,10 @@ struct service {
 	__u64 locals_v4;
 	/* For the control plane, which may have been started anew: when connections end with their backend. */
 	__u8 expire;
-	__u8 pad[7];
+	/* Bytes of the server ID in connection IDs of QUIC, up to 7, and which number its configuration has there; 0 bytes: none is looked for. */
+	__u8 quic_length;
+	__u8 quic_configuration;
+	__u8 pad[5];
 };
 _Static_assert(sizeof(struct service) == 112, "");
 #define SETS_DSCP 1
@@ -276,9 +279,13 @@ _Static_assert(sizeof(struct service) == 112, "");
 
 /*
  * A source whose connections stay together, of a service or a group. Or an address of backends, of a service; or that of a backend whose
- * service has no connections for its answers, with the port and BY_SOURCE_PORT in place of the service.
+ * service has no connections for its answers, with the port and BY_SOURCE_PORT in place of the service. Or a server ID of QUIC, in the lower
+ * half, below QUIC_HI, with BY_QUIC beside the service.
  */
 #define BY_SOURCE_PORT 0x10000
+#define BY_QUIC 0x20000
+/* No address that a service or backend may have begins so (RFC 4291, 2.7). */
+#define QUIC_HI 0xff00000000000000ULL
 struct template_key {
 	struct address source;
 	__u32 service;
@@ -583,9 +590,8 @@ struct trace {
 	__u32 cpu;
 	/* Workers share such packets. */
 	__u32 owned;
-	/* For a new connection: its source is kept at the backend. */
-	__u32 kept;
-	__u32 pad;
+	/* For a new connection: its source is kept at the backend; its connection ID of QUIC names that. */
+	__u32 kept, named;
 	/* The hash of its tuple. */
 	__u64 hash;
 	/* The connection as it would be. */

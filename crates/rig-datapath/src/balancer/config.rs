@@ -13,6 +13,7 @@ use crate::error::ConfigError;
 
 use super::encapsulation::{self, Encapsulation};
 use super::one_packet;
+use super::quic::{self, QuicIds};
 use super::shape::{STATES, State, TICK_SHIFT, client_address, forward, scheduler, syn_proxy};
 
 /// Everything that can be changed while the balancer runs.
@@ -141,6 +142,8 @@ pub struct Service {
     pub one_packet: bool,
     /// What packets to its backends have for a DSCP, also outside of tunnels; `None`: what they come with. Answers keep theirs.
     pub dscp: Option<Dscp>,
+    /// Of UDP: connection IDs of QUIC name backends, where they have a [`quic_id`](Backend::quic_id).
+    pub quic: Option<QuicIds>,
 }
 
 impl Service {
@@ -164,6 +167,7 @@ impl Service {
             persistence: None,
             one_packet: false,
             dscp: None,
+            quic: None,
         }
     }
 }
@@ -499,12 +503,14 @@ pub struct Backend {
     pub lower_limit: Option<NonZeroU32>,
     /// Of a service that forwards by tunnels.
     pub encapsulation: Encapsulation,
+    /// Its server ID in connection IDs of QUIC.
+    pub quic_id: Option<u64>,
 }
 
 impl Backend {
     /// Without limits.
     pub fn new(address: SocketAddr, weight: u32) -> Self {
-        Self { address, weight, limit: None, lower_limit: None, encapsulation: Encapsulation::default() }
+        Self { address, weight, limit: None, lower_limit: None, encapsulation: Encapsulation::default(), quic_id: None }
     }
 }
 
@@ -609,7 +615,8 @@ impl Config {
     }
 }
 
-fn is_usable(address: IpAddr) -> bool {
+/// Whether services, backends and local addresses may have it.
+pub fn is_usable(address: IpAddr) -> bool {
     let v4_in_v6 = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
     !address.is_unspecified() && !address.is_multicast() && !address.is_loopback() && !v4_in_v6
 }
@@ -672,9 +679,9 @@ impl Service {
             }
         }
         self.validate_families()?;
-        let mut seen = HashSet::new();
+        let mut locals = HashSet::new();
         for address in local {
-            if !seen.insert(address) {
+            if !locals.insert(*address) {
                 return Err(ConfigError::DuplicateLocal { service, address: *address });
             }
         }
@@ -685,6 +692,9 @@ impl Service {
             }
             if !seen.insert(backend) {
                 return Err(ConfigError::DuplicateBackend { service, backend });
+            }
+            if locals.contains(&backend.ip()) {
+                return Err(ConfigError::LocalIsBackend { service, address: backend.ip() });
             }
             if self.is_of_any_port() && backend.port() != 0 {
                 return Err(ConfigError::AnyPortBackend { service, backend });
@@ -703,7 +713,7 @@ impl Service {
             return Err(ConfigError::SynProxy { service });
         }
         let kept = || self.persistence.and_then(|persistence| persistence.flaw(service.is_ipv6()));
-        let of_backends = || one_packet::flaw(self).or_else(|| encapsulation::flaw(self));
+        let of_backends = || one_packet::flaw(self).or_else(|| encapsulation::flaw(self)).or_else(|| quic::flaw(self));
         let flaw = self.limits.flaw(service.is_ipv6()).or_else(kept).or_else(of_backends);
         if let Some(what) = flaw {
             return Err(ConfigError::Limits { service, what });

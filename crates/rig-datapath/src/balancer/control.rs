@@ -81,7 +81,7 @@ impl fmt::Debug for Balancer {
 impl std::ops::Drop for Balancer {
     fn drop(&mut self) {
         if self.kept.is_none() {
-            self.handle.neighbors().release();
+            self.handle.neighbors().release(&self.handle.tables);
         }
     }
 }
@@ -244,7 +244,9 @@ impl Balancer {
             access: AccessTable::lists_of(&service.access, of_all) | limited,
             persistent_bits: persistence::bits_of(service),
             persistence: service.persistence.map_or(0, Persistence::ticks),
-            pad: [0; 7],
+            quic_length: service.quic.map_or(0, |quic| quic.length),
+            quic_configuration: service.quic.map_or(0, |quic| quic.configuration),
+            pad: [0; 5],
         };
         self.handle.tables.services.set(&number, &value)?;
         if !was_open {

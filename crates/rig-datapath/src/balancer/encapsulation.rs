@@ -119,7 +119,8 @@ pub(super) fn source_in_use(config: &Config) -> Option<ConfigError> {
     let mut used: BTreeMap<IpAddr, &'static str> =
         config.others_local.iter().map(|local| (*local, "another balancer's local address")).collect();
     for service in &config.services {
-        if source_bits(service) == 0 {
+        // One without backends sends nothing, and what says how many bits are of flows are these.
+        if source_bits(service) == 0 && !service.backends.is_empty() {
             used.extend(service.forward.local().iter().map(|local| (*local, "a local address")));
         }
         used.extend(service.backends.iter().map(|backend| (backend.address.ip(), "a backend's address")));

@@ -483,7 +483,7 @@ fn entries_of(name: &str, sizes: &Sizes, tuning: &Tuning) -> Option<(&'static st
         "templates" => ("templates", sizes.templates),
         "admitted" => ("admitted", sizes.sources),
         "fragments" => ("fragments", sizes.fragments),
-        "members" => ("members", 2 * sizes.backends),
+        "members" => ("members", 3 * sizes.backends),
         stages::REPLIES => (stages::REPLIES, sizes.connections),
         _ => return None,
     })

@@ -27,6 +27,7 @@ mod neighbors;
 mod next_hops;
 mod one_packet;
 mod persistence;
+mod quic;
 mod reason;
 pub(crate) mod receiver;
 mod registry;
@@ -57,7 +58,7 @@ pub use capture::{
 pub use config::{
     AccessLists, Backend, ClientAddress, Config, ExpiryPolicy, ForwardingMethod, FragmentPolicy, Limits, MAX_BACKENDS,
     MAX_GROUP, MAX_RATE, MAX_WEIGHT, Persistence, Policy, PortReuse, Protocol, Rate, Scheduler, Service, SynProxy,
-    Timeouts, UnhandledPolicy,
+    Timeouts, UnhandledPolicy, is_usable,
 };
 pub use control::{Balancer, Clock};
 pub use datagrams::{DatagramCounts, DatagramReceiver, DatagramSettings};
@@ -66,6 +67,7 @@ pub use handle::{BalancerHandle, SweepReport};
 pub use neighbors::release_kept_neighbors;
 pub use next_hops::{NextHopState, NextHopStatus, NextHops, TaggedBy};
 pub use persistence::PersistentSource;
+pub use quic::QuicIds;
 pub use reason::{Drop, Pass};
 pub use receiver::{AddressReceiver, MOST_TRUSTED, Receptions};
 pub use shape::State;

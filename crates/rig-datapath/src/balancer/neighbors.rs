@@ -10,13 +10,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{MapCore, MapHandle};
+use libbpf_rs::query::MapInfoIter;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rig_sys::netlink::{NeighborRefresh, Netlink, NextHop, RuleInput};
-use zerocopy::FromBytes;
+use rig_sys::netns::NetNs;
+use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
 
 use super::handle::BalancerHandle;
+use super::load::Tables;
 use super::next_hops::{self, NextHops};
 use super::shape::{self, Address, route_key};
 use super::watch::{Routes, Watch};
@@ -29,8 +32,6 @@ const NOTED: Duration = Duration::from_secs(3600);
 const AT_ONCE: usize = 512;
 /// The port whose datagrams are thrown away (RFC 863).
 const DISCARD: u16 = 9;
-/// Value in the map `next_hops` of neighbours that the kernel was told to keep, with 0 in place of a backend.
-const MANAGED: u32 = 2;
 
 #[derive(Default)]
 pub(super) struct Neighbors {
@@ -40,6 +41,9 @@ pub(super) struct Neighbors {
     /// Which programs have seen for a backend, and when last.
     noted: BTreeMap<(u32, NextHop), Instant>,
     managed: BTreeSet<NextHop>,
+    /// Inode of that namespace: value in the map `next_hops` of the neighbours that its kernel was told to keep, with 0 in place of a
+    /// backend. Other balancers see by it which are theirs.
+    namespace: u32,
     /// Entries of others, and those that this kernel does not keep.
     introduced: BTreeSet<NextHop>,
     rules: Option<(Instant, RuleInput)>,
@@ -72,7 +76,8 @@ impl Neighbors {
         let unknown: IpAddr = Ipv4Addr::UNSPECIFIED.into();
         if self.netlink.is_none() {
             self.netlink = Some(Netlink::here().map_err(failed(unknown))?);
-            self.managed = kept(&handle.tables.next_hops.entries_of_hash());
+            self.namespace = namespace_here().map_err(failed(unknown))?;
+            self.managed = kept(&handle.tables.next_hops.entries_of_hash(), self.namespace);
         }
         let routes = match &self.routes {
             Some(routes) => Arc::clone(routes),
@@ -147,7 +152,7 @@ impl Neighbors {
             match upkeep {
                 Ok(NeighborRefresh::Kernel) => {
                     if self.managed.insert(hop) {
-                        handle.tables.next_hops.set(&key_of(hop), &MANAGED)?;
+                        handle.tables.next_hops.set(&key_of(hop), &self.namespace)?;
                         asked += 1;
                     }
                 }
@@ -212,12 +217,14 @@ impl Neighbors {
         let needed: BTreeSet<NextHop> = routed.chain(self.noted.keys().map(|(_, hop)| hop)).copied().collect();
         self.introduced.retain(|hop| needed.contains(hop));
         let leave: Vec<NextHop> = self.managed.difference(&needed).copied().collect();
-        for hop in leave {
-            self.managed.remove(&hop);
-            // Its interface may have gone, and the entry with it.
-            let _gone = netlink.release_neighbor(hop);
-            handle.tables.next_hops.remove(&key_of(hop))?;
+        if leave.is_empty() {
+            return Ok(());
         }
+        for hop in &leave {
+            self.managed.remove(hop);
+            handle.tables.next_hops.remove(&key_of(*hop))?;
+        }
+        release(netlink, leave, self.namespace);
         Ok(())
     }
 
@@ -263,31 +270,68 @@ impl Neighbors {
     }
 
     /// Has the kernel keep none any more.
-    pub(super) fn release(&mut self) {
+    pub(super) fn release(&mut self, tables: &Tables) {
         let Some(netlink) = &self.netlink else { return };
-        for hop in std::mem::take(&mut self.managed) {
-            // Its interface may have gone, and the entry with it.
-            let _gone = netlink.release_neighbor(hop);
+        let leave = std::mem::take(&mut self.managed);
+        for hop in &leave {
+            // What stays there keeps another balancer from releasing it, no more.
+            let _stays = tables.next_hops.remove(&key_of(*hop));
         }
+        release(netlink, leave, self.namespace);
     }
+}
+
+/// Has the kernel keep next hops no longer that are out of the caller's table, but for those that another balancer has in its own.
+///
+/// Two that leave at once both take theirs out before either looks: one of them finds nobody, and releases.
+fn release(netlink: &Netlink, leave: impl IntoIterator<Item = NextHop>, namespace: u32) {
+    let others = kept_by_balancers(namespace);
+    for hop in leave.into_iter().filter(|hop| !others.contains(hop)) {
+        // Its interface may have gone, and the entry with it.
+        let _gone = netlink.release_neighbor(hop);
+    }
+}
+
+/// What all balancers of this machine have the kernel keep in a network namespace. To look needs CAP_SYS_ADMIN: without it, nothing.
+fn kept_by_balancers(namespace: u32) -> BTreeSet<NextHop> {
+    let of_balancers = MapInfoIter::default().filter(|map| {
+        map.name == "next_hops"
+            && map.key_size as usize == size_of::<shape::NextHop>()
+            && map.value_size as usize == size_of::<u32>()
+    });
+    // One that is gone meanwhile has none.
+    let maps = of_balancers.filter_map(|map| MapHandle::from_map_id(map.id).ok());
+    maps.flat_map(|map| kept(&entries(&map), namespace)).collect()
+}
+
+fn namespace_here() -> rig_sys::Result<u32> {
+    NetNs::of_current_thread()?.inode()
 }
 
 /// Has the kernel keep none of the next hops any more that a balancer has left which kept its tables in `directory`; to be
 /// called in its network namespace. One whose interface has gone has gone with it.
 pub fn release_kept_neighbors(directory: &Path) {
     let Ok(map) = MapHandle::from_pinned_path(directory.join("next_hops")) else { return };
-    let Ok(netlink) = Netlink::here() else { return };
-    let entries = map.keys().filter_map(|key| {
-        let value = map.lookup(&key, libbpf_rs::MapFlags::ANY).ok()??;
-        Some((shape::NextHop::read_from_bytes(&key).ok()?, u32::read_from_bytes(&value).ok()?))
-    });
-    for hop in kept(&entries.collect::<Vec<_>>()) {
-        let _gone = netlink.release_neighbor(hop);
+    let (Ok(netlink), Ok(namespace)) = (Netlink::here(), namespace_here()) else { return };
+    let leave = kept(&entries(&map), namespace);
+    for hop in &leave {
+        // What stays there keeps another balancer from releasing it, no more.
+        let _stays = map.delete(key_of(*hop).as_bytes());
     }
+    release(&netlink, leave, namespace);
 }
 
-fn kept(entries: &[(shape::NextHop, u32)]) -> BTreeSet<NextHop> {
-    entries.iter().filter(|(_, value)| *value == MANAGED).map(|(hop, _)| hop_of(hop)).collect()
+fn entries(map: &MapHandle) -> Vec<(shape::NextHop, u32)> {
+    let entry = |key: Vec<u8>| {
+        let value = map.lookup(&key, MapFlags::ANY).ok()??;
+        Some((shape::NextHop::read_from_bytes(&key).ok()?, u32::read_from_bytes(&value).ok()?))
+    };
+    map.keys().filter_map(entry).collect()
+}
+
+fn kept(entries: &[(shape::NextHop, u32)], namespace: u32) -> BTreeSet<NextHop> {
+    let managed = entries.iter().filter(|(hop, value)| hop.backend == 0 && *value == namespace);
+    managed.map(|(hop, _)| hop_of(hop)).collect()
 }
 
 /// None is less.

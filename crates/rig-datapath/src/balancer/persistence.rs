@@ -10,6 +10,7 @@ use super::config::{Config, Protocol, Service};
 use super::control::{Balancer, identity};
 use super::handle::BalancerHandle;
 use super::one_packet::{by_source, comes_back_by_source};
+use super::quic::by_quic;
 use super::shape::{GROUP_BIT, TICK_SHIFT, Template, TemplateKey};
 
 /// Of IPv4 written in IPv6.
@@ -25,7 +26,8 @@ pub(super) fn group_of(service: &Service) -> u32 {
     service.persistence.and_then(|persistence| persistence.group).map_or(0, |group| group.get() | GROUP_BIT)
 }
 
-/// By service and address the first backend of services in groups; by port and address those whose packets come back without a connection.
+/// By service and address the first backend of services in groups; by port and address those whose packets come back without a connection; and
+/// those that connection IDs of QUIC name.
 pub(super) type Members = BTreeMap<(u32, IpAddr), u32>;
 
 /// Ticks that are left of it at this one; less than 0 when it is over.
@@ -109,24 +111,14 @@ impl BalancerHandle {
 }
 
 impl Balancer {
-    /// Which backends stand for an address in one of the services that share sources, or which packets without a connection are from. To be
-    /// in place before the service is.
+    /// Which backends stand for an address in one of the services that share sources, which packets without a connection are from, or which
+    /// connection IDs name. To be in place before the service is.
     pub(super) fn add_members(&mut self, number: u32, service: &Service) -> Result<(), Error> {
-        let (is_shared, comes_back) = (group_of(service) != 0, comes_back_by_source(service));
-        let mut wanted = Members::new();
-        for backend in service.backends.iter().filter(|_| is_shared || comes_back) {
-            let Some(known) = self.known.backends.get(&(number, backend.address)) else { continue };
-            if is_shared {
-                wanted.entry((number, backend.address.ip())).or_insert(known.number);
-            }
-            if comes_back {
-                wanted.insert(by_source(backend.address), known.number);
-            }
-        }
-        for (of, number) in wanted {
-            if self.members.get(&of) != Some(&number) {
-                self.handle.tables.members.set(&key_of(of), &number)?;
-                self.members.insert(of, number);
+        for (of, backend) in members_of(number, service) {
+            let Some(known) = self.known.backends.get(&(number, backend)) else { continue };
+            if self.members.get(&of) != Some(&known.number) {
+                self.handle.tables.members.set(&key_of(of), &known.number)?;
+                self.members.insert(of, known.number);
             }
         }
         Ok(())
@@ -134,13 +126,9 @@ impl Balancer {
 
     /// Takes out which of them do no longer.
     pub(super) fn leave_members(&mut self, config: &Config) -> Result<(), Error> {
-        let mut wanted = BTreeSet::new();
-        for service in config.services.iter().filter(|service| group_of(service) != 0) {
-            let Some(number) = self.known.services.get(&identity(service)).map(|known| known.number) else { continue };
-            wanted.extend(service.backends.iter().map(|backend| (number, backend.address.ip())));
-        }
-        let back = config.services.iter().filter(|service| comes_back_by_source(service));
-        wanted.extend(back.flat_map(|service| &service.backends).map(|backend| by_source(backend.address)));
+        let number = |service: &Service| self.known.services.get(&identity(service)).map(|known| known.number);
+        let services = config.services.iter().filter_map(|service| Some(members_of(number(service)?, service)));
+        let wanted: BTreeSet<_> = services.flat_map(BTreeMap::into_keys).collect();
         let left: Vec<_> = self.members.keys().filter(|of| !wanted.contains(of)).copied().collect();
         for of in left {
             self.handle.tables.members.remove(&key_of(of))?;
@@ -156,6 +144,22 @@ impl Balancer {
         })?;
         Ok(members)
     }
+}
+
+/// Its backends, by all that they are members by.
+fn members_of(number: u32, service: &Service) -> BTreeMap<(u32, IpAddr), SocketAddr> {
+    let (is_shared, comes_back) = (group_of(service) != 0, comes_back_by_source(service));
+    let mut members = BTreeMap::new();
+    for backend in &service.backends {
+        let by_address = is_shared.then(|| (number, backend.address.ip()));
+        let by_answers = comes_back.then(|| by_source(backend.address));
+        let by_id = backend.quic_id.map(|id| by_quic(number, id));
+        for of in [by_address, by_answers, by_id].into_iter().flatten() {
+            // The first one of an address.
+            members.entry(of).or_insert(backend.address);
+        }
+    }
+    members
 }
 
 fn key_of((service, address): (u32, IpAddr)) -> TemplateKey {

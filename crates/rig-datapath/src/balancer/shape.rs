@@ -133,13 +133,15 @@ pub(crate) mod route_key {
 
 /// Of tables that are kept across restarts: one more with each change of a layout in bpf/balancer/shape.h, or of what a field means,
 /// after which no balancer goes on with tables of before.
-pub(crate) const SHAPE_VERSION: u32 = 14;
+pub(crate) const SHAPE_VERSION: u32 = 15;
 
 /// In the number of a group of services that share templates.
 pub(crate) const GROUP_BIT: u32 = 0x8000_0000;
 
 /// In the keys of backends by address and port, in place of a service's number.
 pub(crate) const BY_SOURCE_PORT: u32 = 0x10000;
+pub(crate) const BY_QUIC: u32 = 0x20000;
+pub(crate) const QUIC_HI: u64 = 0xff00_0000_0000_0000;
 
 /// In place of a service's number in a sweep.
 pub(crate) const ANY_SERVICE: u32 = u32::MAX;
@@ -235,7 +237,9 @@ plain! {
         persistence: u32,
         locals_v4: u64,
         expire: u8,
-        pad: [u8; 7],
+        quic_length: u8,
+        quic_configuration: u8,
+        pad: [u8; 5],
     }
 
     pub(crate) struct TemplateKey: 24 {
@@ -411,7 +415,7 @@ plain! {
         cpu: u32,
         owned: u32,
         kept: u32,
-        pad: u32,
+        named: u32,
         hash: u64,
         copy: Connection,
         splice: Splice,

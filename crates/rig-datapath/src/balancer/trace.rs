@@ -75,6 +75,8 @@ pub struct NewConnection {
     pub stays: bool,
     /// Nor is it where the source is kept at the backend, by the service's persistence.
     pub kept: bool,
+    /// Nor where a connection ID of QUIC names the backend.
+    pub named: bool,
     /// Where the backend's packets would come to, with FullNAT; the next one of this CPU. Another packet may take it.
     pub local: Option<SocketAddr>,
     /// Whether it would come to be. Otherwise [`Trace::drop`] says why not.
@@ -286,6 +288,7 @@ impl BalancerHandle {
             backend: backend.map(|backend| socket(backend.address, own_or_asked(backend.port, &notes.copy))),
             stays: notes.reopening == SAME_BACKEND,
             kept: notes.kept != 0,
+            named: notes.named != 0,
             local: names.local(&notes.copy).filter(|_| has_local),
             complete: notes.created != 0,
             one_packet: service.flags & service_flag::ONE_PACKET != 0,

@@ -167,11 +167,12 @@ struct Verifier {
     /// `None`: anybody's are good.
     issuers: Option<Arc<Issuers>>,
     end: OnceLock<Option<SystemTime>>,
+    signs_itself: OnceLock<bool>,
 }
 
 impl Verifier {
     fn new(provider: &Arc<CryptoProvider>, issuers: Option<Arc<Issuers>>) -> Self {
-        Self { provider: Arc::clone(provider), issuers, end: OnceLock::new() }
+        Self { provider: Arc::clone(provider), issuers, end: OnceLock::new(), signs_itself: OnceLock::new() }
     }
 
     /// One that cannot be read (X.509 of version 1, which has no extensions) has no key to check the signature by: where any certificate is
@@ -198,6 +199,7 @@ impl ServerCertVerifier for Verifier {
         let all = std::iter::once(end_entity).chain(intermediates);
         let end = all.filter_map(|certificate| validity(certificate).ok()).map(|(_, end)| end).min();
         let _once = self.end.set(end.map(|end| SystemTime::UNIX_EPOCH + end));
+        let _once = self.signs_itself.set(read(end_entity).is_ok_and(|certificate| certificate.signs_itself));
         let Some(issuers) = &self.issuers else { return Ok(ServerCertVerified::assertion()) };
         match issuers.verifier.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
             // One that is in the file itself, as one that a server has signed for itself: webpki refuses those that say that they are an issuer's.
@@ -247,25 +249,38 @@ fn is_in_time(certificate: &[u8], time: UnixTime) -> Result<(), CertificateError
     Ok(())
 }
 
-/// When a certificate begins and ends to be valid, since 1970 (RFC 5280, 4.1).
+/// When a certificate begins and ends to be valid, since 1970.
 fn validity(certificate: &[u8]) -> der::Result<(Duration, Duration)> {
+    read(certificate).map(|known| known.validity)
+}
+
+/// What is read of a certificate (RFC 5280, 4.1).
+struct Certificate {
+    validity: (Duration, Duration),
+    /// Its issuer has the name of its subject.
+    signs_itself: bool,
+}
+
+fn read(certificate: &[u8]) -> der::Result<Certificate> {
     const VERSION: Tag = Tag::ContextSpecific { constructed: true, number: TagNumber(0) };
     let mut reader = SliceReader::new(certificate)?;
     reader.sequence(|certificate| {
-        let validity = certificate.sequence(|signed| {
+        let known = certificate.sequence(|signed| {
             if Tag::peek(signed)? == VERSION {
                 signed.tlv_bytes()?;
             }
-            // Serial number, algorithm and issuer.
-            for _ in 0..3 {
+            // Serial number and algorithm.
+            for _ in 0..2 {
                 signed.tlv_bytes()?;
             }
+            let issuer = signed.tlv_bytes()?;
             let validity = signed.sequence(|validity| der::Result::Ok((time(validity)?, time(validity)?)))?;
+            let signs_itself = signed.tlv_bytes()? == issuer;
             signed.drain(signed.remaining_len())?;
-            der::Result::Ok(validity)
+            der::Result::Ok(Certificate { validity, signs_itself })
         })?;
         certificate.drain(certificate.remaining_len())?;
-        Ok(validity)
+        Ok(known)
     })
 }
 
@@ -317,7 +332,7 @@ impl TlsClient {
         while !rest.is_empty() {
             // What has come is processed each time: only a message that is too long has no room.
             let read = self.connection.read_tls(&mut rest).map_err(|_| TOO_LONG.to_owned());
-            let state = read.and_then(|_| self.connection.process_new_packets().map_err(|error| words(&error)));
+            let state = read.and_then(|_| self.connection.process_new_packets().map_err(|error| self.words(&error)));
             let state = match state {
                 Ok(state) => state,
                 Err(why) => return Some(Err(why)),
@@ -337,6 +352,18 @@ impl TlsClient {
         }
         (self.received > MOST_BYTES)
             .then(|| Err(format!("more than {MOST_BYTES} bytes of TLS for an answer of at most {LONGEST_ANSWER}")))
+    }
+
+    /// Why TLS has failed.
+    fn words(&self, error: &Error) -> String {
+        match error {
+            Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_))
+                if self.verifier.signs_itself.get() == Some(&true) =>
+            {
+                "self-signed certificate, not among the issuers that are known".to_owned()
+            }
+            error => words(error),
+        }
     }
 
     pub(super) fn end(&self) -> Verdict {
@@ -364,7 +391,6 @@ fn begins_record(bytes: &[u8]) -> bool {
 /// The library's limit.
 const TOO_LONG: &str = "a message of the TLS handshake, such as its certificates, has more than 64 KiB";
 
-/// Why TLS has failed.
 fn words(error: &Error) -> String {
     match error {
         Error::AlertReceived(alert) => format!("TLS alert {} ({})", alert_name(*alert), u8::from(*alert)),
@@ -399,7 +425,11 @@ fn of_certificate(why: &CertificateError) -> String {
             let mut text = format!("certificate does not match the name {}", expected.to_str());
             if !presented.is_empty() {
                 // Writing into a string does not fail.
-                let _ = write!(text, ", it is for {}", shown(presented.join(", ").as_bytes()));
+                let _ = write!(
+                    text,
+                    ", it is for {}",
+                    shown(presented.iter().map(|name| plain(name)).collect::<Vec<_>>().join(", ").as_bytes())
+                );
             }
             text
         }
@@ -407,6 +437,12 @@ fn of_certificate(why: &CertificateError) -> String {
         C::BadSignature => "bad signature, of the certificate or of the handshake".to_owned(),
         why => format!("certificate: {why}"),
     }
+}
+
+/// A name of a certificate, which the library gives as `DnsName("a.example.com")`.
+fn plain(name: &str) -> &str {
+    let inside = name.split_once('(').and_then(|(_, inside)| inside.strip_suffix(')'));
+    inside.unwrap_or(name).trim_matches('"')
 }
 
 /// As RFC 8446, 6, and the registry of alerts name them: `handshake_failure`, `unknown_ca`.

@@ -87,6 +87,8 @@ fn what_is_there_is_not_added_and_what_is_not_there_not_changed() {
     let address = "198.51.100.1".parse().unwrap();
     let refused = [
         (add_service("192.0.2.1:80"), EditError::ServiceExists(service)),
+        (add_service("0.0.0.0:80"), EditError::Address([0; 4].into())),
+        (add_service("224.0.0.1:80"), EditError::Address([224, 0, 0, 1].into())),
         (RuleChange::DeleteService { service: other }, EditError::NoService(other)),
         (RuleChange::EditService { service: other, options: ServiceOptions::default() }, EditError::NoService(other)),
         (add_backend("10.0.0.1:80", None), EditError::BackendExists(service, one)),
@@ -129,6 +131,7 @@ fn a_service_forwards_in_one_way() {
             limit: Some(3),
             lower_limit: None,
             tunnel: None,
+            quic_id: None,
             local: Vec::new(),
             drain_ms: None,
         },

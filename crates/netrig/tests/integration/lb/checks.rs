@@ -1,5 +1,7 @@
 //! What `netrig lb` says of a file and of a machine without balancing anything.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 
 #[test]
@@ -67,6 +69,24 @@ fn a_file_is_checked_without_privileges() {
     assert_eq!(status, Some(3), "{said}");
     assert!(said.contains("lb.toml: correct, but a device is missing here\n"), "{said}");
     assert!(said.contains("  device lo\n  device not-there: there is none in this network namespace"), "{said}");
+    // What `run` would not find or could not use.
+    fs::write(directory.path().join("key"), "short").unwrap();
+    fs::set_permissions(directory.path().join("key"), fs::Permissions::from_mode(0o644)).unwrap();
+    let key = directory.path().join("key").display().to_string();
+    let (status, said, _) = check(&format!(
+        "devices = ['lo']\nworkers = 1024\nmetrics = '192.0.2.77:9180'\nsyn_proxy_secret = '{key}'\n\
+         [sync]\naddress = '127.0.0.1:7946'\npeers = ['127.0.0.2:7946']\nkey = '{key}.none'\n"
+    ));
+    assert_eq!(status, Some(3), "{said}");
+    assert!(said.contains("lb.toml: correct, but not all that it names can be had here\n"), "{said}");
+    let lacks: Vec<&str> = said.lines().filter_map(|line| line.trim().strip_prefix("cannot be had: ")).collect();
+    let of = ["workers: 1024 workers, and", "syn_proxy_secret: ", "[sync] key: ", "metrics: 192.0.2.77: "];
+    assert!(lacks.len() == of.len() && lacks.iter().zip(of).all(|(lack, of)| lack.starts_with(of)), "{said}");
+    let (status, _, said) = check(
+        "devices = [{ name = 'lo', generic = true }]\n[[service]]\nlisten = '[2001:db8::1]:80'\nlocal = '10.0.0.9'\nbackend = ['10.0.0.1']\n",
+    );
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("cannot be translated with the checksums of generic XDP, as lo may have it"), "{said}");
     // Of which 10 GB would be made.
     let (status, _, said) = check("[[service]]\nlisten = '192.0.0.0-192.0.255.255:1-65535'\n");
     assert_eq!(status, Some(2));

@@ -10,6 +10,7 @@ mod limits;
 mod next_hops;
 mod outlier;
 mod persistence;
+mod quic;
 mod receive;
 mod reuse;
 mod run_directory;
@@ -580,7 +581,7 @@ fn workers_get_the_packets() {
             lab.netrig(0, &["stop"]);
             assert_eq!(running.ended(), Some(0));
         }
-        let (_, refused) = lab.netrig(2, &["run", &file, "--workers", "1000"]);
+        let (_, refused) = lab.netrig(3, &["run", &file, "--workers", "1000"]);
         assert!(refused.contains("1000 workers, and this process may use"), "{refused}");
     });
 }

@@ -52,6 +52,8 @@ fn what_cannot_be_done_is_refused_by_name() {
     assert!(refused(once).to_string().contains("would be taken for answers"));
     let local = |s: &mut Service| s.forward = ForwardingMethod::FullNat { local: vec![s.address.ip()] };
     assert!(matches!(refused(local), ConfigError::LocalIsService { .. }));
+    let same = |s: &mut Service| s.forward = ForwardingMethod::FullNat { local: vec![s.backends[0].address.ip()] };
+    assert!(matches!(refused(same), ConfigError::LocalIsBackend { .. }));
     let told = |s: &mut Service| {
         (s.client_address, s.forward) = (ClientAddress::Toa, ForwardingMethod::Nat);
     };

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 
 use super::super::config::Scheduler;
 use super::super::encapsulation::Encapsulation;
+use super::super::quic;
 use super::super::reason::Drop;
 use super::super::schedule::{self, LEAST_SCANNED};
 use super::super::shape::State;
-use super::packet::Tuple;
+use super::packet::{Packet, Tuple};
 use super::{BackendState, Model, ServiceId};
 
 const LEAST_WALKED: usize = 64;
@@ -41,6 +42,18 @@ impl Model {
         let BackendState { weight, limit, lower, reached, .. } = self.backends[backend];
         let most = if reached == limit && lower > 0 { lower } else { limit };
         weight > 0 && (limit == 0 || self.load(backend).0 < u64::from(most.min(limit)))
+    }
+
+    /// The one that a connection ID of QUIC names.
+    pub(super) fn named_backend(&self, service: ServiceId, packet: &Packet, frame: &[u8]) -> Option<usize> {
+        const UDP_HEADER: usize = 8;
+        let known = &self.services[service.0].service;
+        let id = quic::server_of(known.quic?, frame.get(packet.l4 + UDP_HEADER..)?)?;
+        let named = known.backends.iter().find(|backend| backend.quic_id == Some(id))?;
+        let backend = self.backends.iter().position(|known| {
+            known.service == service && known.address == named.address && !known.gone && known.leaving.is_none()
+        })?;
+        (!known.expire.ends(false, self.backends[backend].weight)).then_some(backend)
     }
 
     /// A connection to it begins.

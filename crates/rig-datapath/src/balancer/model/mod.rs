@@ -522,7 +522,7 @@ impl Model {
             return Err(self.answer(packet, frame, tick));
         }
         if self.services[service.0].service.one_packet {
-            return self.schedule_packet(service, packet, tick);
+            return self.schedule_packet(service, packet, frame, tick);
         }
         let client = packet.tuple.source;
         let of = |connection: &&Connection| connection.service == service;
@@ -532,12 +532,15 @@ impl Model {
         }
         let keeps = self.services[service.0].service.reuse == PortReuse::Keep;
         let stays = |at: &usize| keeps && self.backends[*at].service == service && self.admits(*at);
-        let persistent = self.persistent_backend(service, client.ip(), tick);
-        let backend = match persistent.or_else(|| before.filter(stays)) {
+        let named = self.named_backend(service, packet, frame);
+        let persistent = self.persistent_backend(service, client.ip(), tick).filter(|_| named.is_none());
+        let backend = match named.or(persistent).or_else(|| before.filter(stays)) {
             Some(kept) => kept,
             None => self.schedule(service, packet.tuple)?,
         };
-        self.count_towards(backend);
+        if named.is_none() {
+            self.count_towards(backend);
+        }
         let changes_family = self.services[service.0].service.translates_family(self.backends[backend].address);
         if changes_family && packet.part != FragmentPosition::Whole {
             return Err(Drop::Fragment.into());

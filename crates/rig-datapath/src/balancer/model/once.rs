@@ -41,9 +41,16 @@ impl Model {
     }
 
     /// A datagram goes to a backend, and is all that there is of its connection.
-    pub(super) fn schedule_packet(&mut self, service: ServiceId, packet: &Packet, tick: u32) -> Result<usize, Refusal> {
+    pub(super) fn schedule_packet(
+        &mut self,
+        service: ServiceId,
+        packet: &Packet,
+        frame: &[u8],
+        tick: u32,
+    ) -> Result<usize, Refusal> {
         let client = packet.tuple.source;
-        let backend = match self.persistent_backend(service, client.ip(), tick) {
+        let named = self.named_backend(service, packet, frame);
+        let backend = match named.or_else(|| self.persistent_backend(service, client.ip(), tick)) {
             Some(kept) => kept,
             None => self.schedule(service, packet.tuple)?,
         };

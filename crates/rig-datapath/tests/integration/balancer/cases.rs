@@ -98,6 +98,7 @@ pub fn config() -> Config {
                     expire: ExpiryPolicy::Never,
                     sloppy_tcp: false,
                     persistence: None,
+                    quic: None,
                     one_packet: false,
                     dscp: None,
                     reuse: PortReuse::Reschedule,

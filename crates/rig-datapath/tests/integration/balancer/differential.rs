@@ -141,6 +141,24 @@ fn spoil() -> impl Strategy<Value = Corruption> {
     ]
 }
 
+/// What a client says: of most that have the length one that is or may be QUIC, with a short or a long header and an ID of some server.
+fn said(port: u8, length: u16) -> Vec<u8> {
+    let mut bytes = vec![port; length.into()];
+    let kind = usize::from(length % 8) + usize::from(port);
+    let id = [(port % 3) << 5 | 9, length as u8 / 8 % 2, port % 4, port % 4, port % 4];
+    let packet = match kind % 6 {
+        0 | 1 => [&[0x40][..], &id].concat(),
+        2 => [&[0xe3, 0, 0, 0, 1, 5][..], &id].concat(),
+        3 => [&[0xf3, 0x6b, 0x33, 0x43, 0xcf, 2][..], &id].concat(),
+        4 => [&[0xc3, 0, 0, 0, 1, 5][..], &id].concat(),
+        _ => Vec::new(),
+    };
+    if packet.len() <= bytes.len() {
+        bytes[..packet.len()].copy_from_slice(&packet);
+    }
+    bytes
+}
+
 fn flags() -> impl Strategy<Value = u8> {
     prop_oneof![6 => Just(SYN), 6 => Just(ACK), 2 => Just(FIN | ACK), 1 => Just(RST), 1 => Just(RST | ACK), 1 => Just(SYN | ACK), 1 => any::<u8>()]
 }
@@ -263,7 +281,7 @@ impl ProgramAndModel<'_> {
                 let address = asked(address, payload);
                 let source = SocketAddr::new(client(number, address.is_ipv6()), 5000 + u16::from(port));
                 let l4 = if protocol == Protocol::Tcp { L4::Tcp(flags) } else { L4::Udp };
-                let frame = Frame::new(l4, source, address).payload(&vec![port; payload.into()]);
+                let frame = Frame::new(l4, source, address).payload(&said(port, payload));
                 self.packet(&bytes(frame, spoil))
             }
             Step::Out { connection, flags, payload, spoil } => {
@@ -600,9 +618,10 @@ fn the_program_does_what_the_model_says() {
     }
     let Some(lab) = Lab::new(sizes(), &config(&[])) else { return };
     stay_on_one_cpu();
-    // 32 cases of up to 250 steps take some seconds.
-    let mut runner =
-        TestRunner::new(Runs { cases: 32, failure_persistence: None, max_shrink_iters: 300, ..Runs::default() });
+    // 32 cases of up to 250 steps take some seconds; proptest's own variable says another number.
+    let usual = Runs::default();
+    let cases = std::env::var_os("PROPTEST_CASES").map_or(32, |_| usual.cases);
+    let mut runner = TestRunner::new(Runs { cases, failure_persistence: None, max_shrink_iters: 300, ..usual });
     let steps = prop::collection::vec(step(), 1..250);
     let hash_keys = lab.balancer.hash_keys();
     // When the last one began that failed: what is kept is as short as it became, and fails last.

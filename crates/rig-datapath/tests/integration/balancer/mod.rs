@@ -22,6 +22,7 @@ mod lab;
 mod neighbors;
 mod once;
 mod persistence;
+mod quic;
 mod reuse;
 mod services;
 mod short;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rig_datapath::balancer::{
     AccessLists, Backend, ClientAddress, Config, Encapsulation, ExpiryPolicy, ForwardingMethod, FragmentPolicy,
-    GUE_PORT, Limits, Persistence, Policy, PortReuse, Rate, Scheduler, Service, SynProxy, TunnelHeader,
-    UnhandledPolicy,
+    GUE_PORT, Limits, Persistence, Policy, PortReuse, Protocol, QuicIds, Rate, Scheduler, Service, SynProxy,
+    TunnelHeader, UnhandledPolicy,
 };
 
 use rig_sys::socket::Dscp;
@@ -234,9 +234,23 @@ fn marked(mut services: Vec<Service>, other: bool) -> Vec<Service> {
     services
 }
 
+/// IDs of QUIC name the backends of most services of UDP; other ones, of other services, with `other`.
+fn named(mut services: Vec<Service>, other: bool) -> Vec<Service> {
+    let of_udp = services.iter_mut().filter(|service| service.protocol == Protocol::Udp);
+    for (nth, service) in of_udp.enumerate() {
+        let nth = nth + usize::from(other);
+        let has_ids = nth % 4 != 3;
+        service.quic = has_ids.then_some(QuicIds { configuration: nth as u8 % 3, length: 1 + nth as u8 % 2 });
+        for (id, backend) in service.backends.iter_mut().enumerate() {
+            backend.quic_id = has_ids.then_some((id + usize::from(other)) as u64);
+        }
+    }
+    services
+}
+
 pub fn configs() -> Vec<Config> {
-    let all = marked(everything(), false);
-    let mut drained = marked(all.clone(), true);
+    let all = named(marked(everything(), false), false);
+    let mut drained = named(marked(all.clone(), true), true);
     drained.iter_mut().for_each(|service| service.backends[0].weight = 0);
     drained.iter_mut().step_by(2).for_each(|service| service.expire = ExpiryPolicy::Quiescent);
     let mut fewer = all.clone();
@@ -257,6 +271,7 @@ pub fn configs() -> Vec<Config> {
     listed[3].address.set_port(8080);
     listed[4].address.set_port(90);
     listed[4].backends.iter_mut().for_each(|backend| backend.address.set_port(90));
+    listed = named(listed, true);
     listed[14].one_packet = false;
     listed[14].backends.rotate_left(1);
     listed[15].access = lists(&[], &["10.0.0.60/32"]);

@@ -12,7 +12,7 @@ use rig_sys::netlink::Netlink;
 use rig_sys::netns::NetNs;
 use rig_sys::process;
 
-use super::lab::{HOST, Lab, Plan, Wires, server, until};
+use super::lab::{HOST, Lab, Plan, Wires, load, server, until};
 use super::talk::{Echo, again};
 use super::{V4, backend, config, full_nat, sizes, tcp};
 
@@ -83,6 +83,46 @@ fn next_hops_are_known_of_more_backends_than_neighbors_are_kept() {
     let Lab { balancer, attachments, wires } = lab;
     drop((attachments, balancer));
     assert!(!ip(&wires.here, "neigh show").contains("managed"));
+}
+
+#[test]
+fn next_hops_that_several_balancers_have_go_with_the_last() {
+    let (both, ours) = (further(0, 1), further(0, 0));
+    let to = |hops: &[IpAddr]| plan(hops.iter().map(|at| SocketAddr::new(*at, PORT)));
+    let Some(mut lab) = Lab::new(Plan { servers: 1, ..Plan::default() }, sizes(4096), &to(&[ours, both])) else {
+        return;
+    };
+    if !lab.wires.manages_neighbors() {
+        return skip(Lack::Kernel, NO_MANAGED);
+    }
+    lab.tend();
+    // One that leaves with its backends still there, and one whose backends leave while it stays.
+    for leaves in [true, false] {
+        let Some(mut other) = load(sizes(4096)) else { return };
+        other.apply(&to(&[both])).unwrap();
+        other.ask_for_neighbors().unwrap();
+        assert_eq!(managed(&lab), 2);
+        if leaves {
+            drop(other);
+        } else {
+            other.apply(&to(&[])).unwrap();
+            other.sweep_all().unwrap();
+            // What no connection needs any more is gone with this one.
+            other.apply(&to(&[])).unwrap();
+            other.ask_for_neighbors().unwrap();
+        }
+        assert_eq!(managed(&lab), 2);
+    }
+    // The one that was there first leaves first.
+    let Some(mut last) = load(sizes(4096)) else { return };
+    last.apply(&to(&[both])).unwrap();
+    last.ask_for_neighbors().unwrap();
+    let Lab { balancer, attachments, wires } = lab;
+    drop((attachments, balancer));
+    let left = || ip(&wires.here, "neigh show").lines().filter(|line| line.contains("managed")).count();
+    assert_eq!(left(), 1);
+    drop(last);
+    assert_eq!(left(), 0);
 }
 
 /// A backend is replaced by another machine, which does not announce itself.

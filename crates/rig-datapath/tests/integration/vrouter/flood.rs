@@ -1,5 +1,6 @@
 //! Frames to all of a network.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::thread;
@@ -33,7 +34,16 @@ fn flooded(encapsulation: Encapsulation, unknown_unicast: bool) -> Option<Lab> {
 
 fn socket(container: &NetNs, to: IpAddr) -> UdpSocket {
     let any = if to.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0_u16; 8]) };
-    let socket = container.run(|| UdpSocket::bind((any, PORT)).unwrap()).unwrap();
+    let deadline = Instant::now() + TIMEOUT;
+    let socket = loop {
+        match container.run(|| UdpSocket::bind((any, PORT))).unwrap() {
+            // A command that another test has just begun may still have the socket of before.
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(10));
+            }
+            bound => break bound.unwrap(),
+        }
+    };
     socket.set_broadcast(true).unwrap();
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
     if to == IpAddr::from(GROUP) {

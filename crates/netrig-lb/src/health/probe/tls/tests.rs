@@ -46,7 +46,13 @@ fn inside_records(bytes: &[u8]) -> Vec<usize> {
 }
 
 fn server_config(version: &'static SupportedProtocolVersion) -> Arc<ServerConfig> {
-    let made = rcgen::generate_simple_self_signed(["www.example.com".to_owned()]).unwrap();
+    server_config_of(version, &rcgen::generate_simple_self_signed(["www.example.com".to_owned()]).unwrap())
+}
+
+fn server_config_of(
+    version: &'static SupportedProtocolVersion,
+    made: &rcgen::CertifiedKey<rcgen::KeyPair>,
+) -> Arc<ServerConfig> {
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider).with_protocol_versions(&[version]).unwrap();
@@ -70,6 +76,34 @@ fn answer(server: &mut ServerConnection, mut said: &[u8]) -> Vec<u8> {
         server.write_tls(&mut bytes).unwrap();
     }
     bytes
+}
+
+#[test]
+fn what_a_certificate_lacks_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("issuers.pem");
+    let why = |issuer: &rcgen::CertifiedKey<rcgen::KeyPair>, config: &Arc<ServerConfig>, host: Option<&str>| {
+        std::fs::write(&file, issuer.cert.pem()).unwrap();
+        let request =
+            HttpRequest { path: "/".into(), host: host.map(str::to_owned), status: vec![(200, 299)], body: None };
+        let rules = TlsRules { verify: true, ca: Some(file.clone()), server_name: None };
+        let mut trust = TlsTrust::new().unwrap();
+        let judge = StreamJudge::of(&Probe::Https(request, rules), to(), &mut trust).unwrap();
+        let (hello, mut judge) = judge.unwrap();
+        let mut server = ServerConnection::new(Arc::clone(config)).unwrap();
+        exchange((hello, &mut judge), &mut server, 500, |_| {}).unwrap()
+    };
+    let mut params = rcgen::CertificateParams::new(vec!["other".to_owned()]).unwrap();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "other");
+    let signing_key = rcgen::KeyPair::generate().unwrap();
+    let other = rcgen::CertifiedKey { cert: params.self_signed(&signing_key).unwrap(), signing_key };
+    let said = why(&other, &server_config(&TLS13), Some("www.example.com"));
+    assert_eq!(said, Err("self-signed certificate, not among the issuers that are known".to_owned()));
+    let known = rcgen::generate_simple_self_signed(["www.example.com".to_owned()]).unwrap();
+    let said = why(&known, &server_config_of(&TLS13, &known), Some("b.example.com"));
+    let name = "certificate does not match the name b.example.com, it is for www.example.com";
+    assert_eq!(said, Err(name.to_owned()));
+    assert_eq!(why(&known, &server_config_of(&TLS13, &known), Some("www.example.com")), Ok(()));
 }
 
 #[test]
