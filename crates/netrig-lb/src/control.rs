@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -283,7 +284,7 @@ fn check(file: &Path, load: Option<Load>) -> Result<Exit, Failure> {
     let netlink = Netlink::here().context("ask the kernel which network devices there are").or_exit(Exit::Failed)?;
     let is_missing = |device: &Device| netlink.index(&device.name).is_err();
     let missing = settings.start.devices.iter().filter(|device| is_missing(device)).count();
-    let verdict = match (missing, lacks.is_empty()) {
+    let verdict = match (missing, lacks.here.is_empty()) {
         (0, true) => "correct",
         (1, true) => "correct, but a device is missing here",
         (_, true) => "correct, but devices are missing here",
@@ -316,13 +317,14 @@ fn check(file: &Path, load: Option<Load>) -> Result<Exit, Failure> {
     if let Some(metrics) = settings.start.metrics {
         text.push_str(&format!("  metrics at http://{}/metrics\n", NamedAddress::from(metrics)));
     }
-    text.extend(lacks.iter().map(|lack| format!("  cannot be had: {lack}\n")));
+    text.extend(lacks.here.iter().map(|lack| format!("  cannot be had: {lack}\n")));
+    text.extend(lacks.unseen.iter().map(|lack| format!("  not looked at: {lack}\n")));
     text.push_str(&daemon::services(&settings.rules));
     text.extend(load.map(|load| load.words(&settings)));
     print(&text)?;
     Ok(match load {
         Some(load) if !load.needs(&settings).iter().all(CapacityNeed::is_met) => Exit::Refuted,
-        _ if missing == 0 && lacks.is_empty() => Exit::Done,
+        _ if missing == 0 && lacks.here.is_empty() => Exit::Done,
         _ => Exit::Lacking,
     })
 }
@@ -380,7 +382,7 @@ fn save(name: &Name, file: Option<&Path>) -> Result<Exit, Failure> {
     let Reply::Text(text) = ask(name, &Request::Configuration)? else {
         return Err(client::foreign(name).into());
     };
-    let Some(file) = file.filter(|file| file.as_os_str() != "-") else {
+    let Some(file) = file.filter(|file| !is_standard_output(file)) else {
         print(&text)?;
         return Ok(Exit::Done);
     };
@@ -389,13 +391,19 @@ fn save(name: &Name, file: Option<&Path>) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// Also what a shell has opened: it may go on behind what is there, and others may write behind that.
+fn is_standard_output(file: &Path) -> bool {
+    let of = |path: &Path| fs::metadata(path).map(|about| (about.dev(), about.ino())).ok();
+    file.as_os_str() == "-" || of(file).is_some_and(|own| of(Path::new("/proc/self/fd/1")) == Some(own))
+}
+
 /// Whole or not at all, where it is a file or becomes one; what links lead to, and links stay.
 fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     let (permissions, file) = match fs::metadata(file) {
         Ok(before) if before.is_file() => (Some(before.permissions()), fs::canonicalize(file)?),
         // A device or a pipe.
         Ok(_) => return fs::OpenOptions::new().write(true).open(file)?.write_all(text),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => (None, file.to_owned()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (None, end_of_links(file)?),
         Err(error) => return Err(error),
     };
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -406,6 +414,21 @@ fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     }
     whole.persist(&file)?;
     Ok(())
+}
+
+/// Where links lead whose last one leads to nothing yet.
+fn end_of_links(file: &Path) -> io::Result<PathBuf> {
+    // As many as the kernel follows: path_resolution(7).
+    const MOST: usize = 40;
+    let mut at = file.to_owned();
+    for _ in 0..MOST {
+        match fs::read_link(&at) {
+            // From the directory of the link, where it is no whole path.
+            Ok(to) => at = at.parent().unwrap_or(Path::new("")).join(to),
+            Err(_) => return Ok(at),
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::ELOOP))
 }
 
 #[cfg(test)]
@@ -426,6 +449,12 @@ mod tests {
         assert!(fs::symlink_metadata(at("link")).unwrap().is_symlink());
         assert_eq!(fs::read_to_string(at("new")).unwrap(), "second");
         assert_eq!(fs::metadata(at("new")).unwrap().permissions().mode() & 0o777, 0o640);
+        fs::create_dir(at("folder")).unwrap();
+        symlink("../later", at("folder/second")).unwrap();
+        symlink("folder/second", at("dangling")).unwrap();
+        replace(&at("dangling"), b"later").unwrap();
+        assert!(fs::symlink_metadata(at("dangling")).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(at("later")).unwrap(), "later");
         replace(Path::new("/dev/null"), b"third").unwrap();
         assert!(!fs::metadata("/dev/null").unwrap().is_file());
         let (mut reader, writer) = io::pipe().unwrap();
@@ -437,6 +466,6 @@ mod tests {
         assert_eq!(read, "fourth");
         assert!(replace(folder.path(), b"").is_err());
         let left = fs::read_dir(folder.path()).unwrap().count();
-        assert_eq!(left, 2);
+        assert_eq!(left, 5);
     }
 }

@@ -8,6 +8,8 @@
 #[path = "../tests/integration/balancer/cases.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod cases;
+#[path = "../tests/integration/balancer/features.rs"]
+mod features;
 #[path = "../tests/integration/balancer/frames.rs"]
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod frames;
@@ -18,8 +20,8 @@ mod lab;
 #[allow(dead_code, reason = "shared with the tests, which use more of it")]
 mod pool;
 
-use rig_datapath::balancer::Clock;
 use rig_datapath::balancer::replay::{self, Packet, ReplayProgram};
+use rig_datapath::balancer::{Clock, Config};
 use rig_datapath::test_run::Verdict;
 
 use cases::{Case, ExpectedResult};
@@ -41,7 +43,7 @@ impl Times {
 
 fn verdict(expected: &ExpectedResult) -> Verdict {
     match expected {
-        ExpectedResult::Sent(_) | ExpectedResult::Begun(_) => Verdict::Transmit,
+        ExpectedResult::Sent(_) | ExpectedResult::Forwarded | ExpectedResult::Begun(_) => Verdict::Transmit,
         ExpectedResult::Dropped(_) => Verdict::Drop,
         ExpectedResult::Left(_) => Verdict::Pass,
     }
@@ -75,18 +77,10 @@ fn empty(lab: &mut Lab) {
     lab.balancer.set_clock(Clock::Kernel).unwrap();
 }
 
-fn main() {
-    println!("load of the machine, mean over a minute: {:?}", rig_sys::probe::load_average());
-    // A packet that is repeated is a flood, of which each is to be measured.
-    let mut config = cases::config();
-    config.policy.strays = None;
-    let Some(mut lab) = Lab::with(&config, || replay::load(cases::sizes()).map(pool::Pooled::from)) else { return };
+fn all(config: &Config, cases: impl FnOnce(&Lab) -> Vec<Case>) {
+    let Some(mut lab) = Lab::with(config, || replay::load(cases::sizes()).map(pool::Pooled::from)) else { return };
     lab.balancer.set_clock(Clock::Kernel).unwrap();
-    for (name, instructions) in lab.balancer.instructions() {
-        println!("{name}: {instructions} instructions");
-    }
-    println!("one packet, hot: median of {ROUNDS} runs, (least to most), of which restoring the packet is not a part:");
-    let mut cases = cases::all(&lab);
+    let mut cases = cases(&lab);
     // Those that need connections come before those after which there are none.
     cases.sort_by_key(|case| case.new_flow.is_some());
     for case in &cases {
@@ -99,4 +93,15 @@ fn main() {
             empty(&mut lab);
         }
     }
+}
+
+fn main() {
+    println!("load of the machine, mean over a minute: {:?}", rig_sys::probe::load_average());
+    // A packet that is repeated is a flood, of which each is to be measured.
+    let [mut branches, mut features] = [cases::config(), features::config()];
+    (branches.policy.strays, features.policy.strays) = (None, None);
+    println!("one packet, hot: median of {ROUNDS} runs, (least to most), of which restoring the packet is not a part:");
+    all(&branches, cases::all);
+    println!("what services may have, each beside the same without it:");
+    all(&features, features::all);
 }

@@ -363,7 +363,8 @@ impl Engine {
     fn end_drains(&mut self, now: Instant) {
         for (service, backend) in self.drains.take_over(now) {
             let shown = ServiceText(service);
-            match self.flush(Some(service), Some(backend)) {
+            let unnamed = self.withdraw_id(service, backend);
+            match unnamed.and_then(|()| self.flush(Some(service), Some(backend))) {
                 Ok(ended) => {
                     let ended =
                         counted(ended, "connection was left, and has ended", "connections were left, and have ended");
@@ -372,6 +373,21 @@ impl Engine {
                 Err(error) => warn!("{shown}: backend {backend} has drained to its deadline: {}", in_words(&error)),
             }
         }
+    }
+
+    /// Has no connection ID of QUIC name a backend any more, so that what ends there does not begin again.
+    fn withdraw_id(
+        &mut self,
+        service: crate::message::ServiceKey,
+        backend: std::net::SocketAddr,
+    ) -> anyhow::Result<()> {
+        let mut rules = self.rules.clone();
+        let own = rules.services.iter_mut().filter(|own| own.key == service).flat_map(|own| &mut own.backends);
+        let Some(own) = own.filter(|own| own.quic_id.is_some()).find(|own| own.address == backend) else {
+            return Ok(());
+        };
+        own.drained = true;
+        self.put_in_force(rules).map(drop)
     }
 
     fn set_withdrawn(&mut self, withdrawn: bool) -> Vec<String> {

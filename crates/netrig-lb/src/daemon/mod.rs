@@ -202,26 +202,36 @@ pub(super) fn refuse(settings: &Settings) -> Result<(), Failure> {
     refuse_generic(&settings.rules, None, may_be.map(|device| device.name.as_str())).or_exit(Exit::BadInput)
 }
 
-/// What a file names, but for devices, that `run` would not find or could not use here: what it is for, and why.
-pub(super) fn lacks(settings: &Settings) -> Vec<String> {
-    let mut lacks = Vec::new();
-    let mut lack = |what: &str, why: &dyn std::fmt::Display| lacks.push(format!("{what}: {why}"));
+/// What a file names, but for devices, that is not to be had here.
+#[derive(Debug, Default)]
+pub(super) struct Lacks {
+    /// What `run` would not find or could not use: what it is for, and why.
+    pub(super) here: Vec<String>,
+    /// What only its owner sees, who may be the one that will run it.
+    pub(super) unseen: Vec<String>,
+}
+
+/// What `run` would not find or could not use here.
+pub(super) fn lacks(settings: &Settings) -> Lacks {
+    let mut lacks = Lacks::default();
     let Settings { start, rules } = settings;
     if let Err(why) = workers::cpus(&start.workers) {
-        lack("workers", &why);
+        lacks.here.push(format!("workers: {why}"));
     }
-    if let Some(Err(why)) = rules.syn_proxy_secret.as_deref().map(read_secret) {
-        lack("syn_proxy_secret", &in_words(&why.into()));
-    }
-    if let Some(Err(why)) = start.sync.as_ref().map(|sync| read_key(&sync.key)) {
-        lack("[sync] key", &in_words(&why.into()));
+    let secrets = [
+        ("syn_proxy_secret", rules.syn_proxy_secret.as_deref().and_then(|file| read_secret(file).err())),
+        ("[sync] key", start.sync.as_ref().and_then(|sync| read_key(&sync.key).err())),
+    ];
+    for (what, why) in secrets.into_iter().filter_map(|(what, why)| Some((what, why?))) {
+        let lacking = if why.is_others() { &mut lacks.unseen } else { &mut lacks.here };
+        lacking.push(format!("{what}: {}", in_words(&why.into())));
     }
     let addresses = [("metrics", start.metrics), ("[sync] address", start.sync.as_ref().map(|sync| sync.address))];
-    for (what, address) in addresses {
+    for (what, mut address) in addresses.into_iter().filter_map(|(what, address)| Some((what, address?))) {
         // Of any port: the balancer that runs has the one that is named.
-        let bound = address.map(|address| UdpSocket::bind((address.ip(), 0)).map_err(|error| (address.ip(), error)));
-        if let Some(Err((address, error))) = bound {
-            lack(what, &format_args!("{address}: {error}"));
+        address.set_port(0);
+        if let Err(error) = UdpSocket::bind(address) {
+            lacks.here.push(format!("{what}: {}: {error}", address.ip()));
         }
     }
     lacks

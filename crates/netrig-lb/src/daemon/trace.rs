@@ -16,7 +16,7 @@ use super::counts::Snapshot;
 use super::engine::Engine;
 use super::status;
 use crate::message::{PacketOut, ServiceKey, Trace, TraceRequest as Asked};
-use crate::settings::{ListenText, Rules, Service, ServiceText, SynProxy, scheduler_name};
+use crate::settings::{ListenText, Rules, Service, ServiceText, scheduler_name};
 
 impl Engine {
     /// Runs the program on the packet, as if it came in by the device, or by the first that is there.
@@ -58,7 +58,10 @@ impl Engine {
         let mut steps = steps(&traced);
         steps.extend(self.limit_of(&traced, flow.source.ip()));
         if traced.kind == Kind::Flow && traced.connection.is_none() && traced.new_connection.is_none() {
-            steps.push(whose(&self.rules, flow.protocol, flow.destination));
+            steps.push(match drop {
+                Some(Drop::SynAnswered) => answered(&self.rules, flow.protocol, flow.destination),
+                _ => whose(&self.rules, flow.protocol, flow.destination),
+            });
         }
         Ok(Trace {
             device: name.to_owned(),
@@ -132,11 +135,19 @@ fn service_at(rules: &Rules, protocol: Protocol, destination: SocketAddr) -> Opt
     [destination, any_port].into_iter().find_map(|address| rules.service(ServiceKey { protocol, address }))
 }
 
+/// Of which service a SYN is that its SYN proxy answers.
+fn answered(rules: &Rules, protocol: Protocol, destination: SocketAddr) -> String {
+    service_at(rules, protocol, destination).map_or_else(
+        || whose(rules, protocol, destination),
+        |service| format!("for service {}, whose SYN proxy begins connections", ServiceText(service.key)),
+    )
+}
+
 /// What the balancer has at the address of a packet that is of no connection and begins none.
 fn whose(rules: &Rules, protocol: Protocol, destination: SocketAddr) -> String {
     let service = service_at(rules, protocol, destination);
-    if let Some(service) = service.filter(|service| service.lacks().is_none() && service.syn_proxy() != SynProxy::Off) {
-        return format!("for service {}, whose SYN proxy begins connections", ServiceText(service.key));
+    if let Some(service) = service.filter(|service| service.lacks().is_none()) {
+        return format!("for service {}, of which it begins no connection", ServiceText(service.key));
     }
     let here: Vec<String> = rules
         .services
@@ -336,7 +347,9 @@ mod tests {
         }
         assert_eq!(said("172.17.0.0"), "no service has the address 172.17.0.0");
         let proxied = "for service tcp 192.0.2.3:80, whose SYN proxy begins connections";
-        assert_eq!(whose(&settings.rules, Protocol::Tcp, at("192.0.2.3", 80)), proxied);
+        assert_eq!(answered(&settings.rules, Protocol::Tcp, at("192.0.2.3", 80)), proxied);
+        let begins_none = "for service tcp 192.0.2.3:80, of which it begins no connection";
+        assert_eq!(whose(&settings.rules, Protocol::Tcp, at("192.0.2.3", 80)), begins_none);
         let other = "for no service; at its address there are tcp 192.0.2.3:80";
         assert_eq!(whose(&settings.rules, Protocol::Udp, at("192.0.2.3", 80)), other);
     }

@@ -180,6 +180,10 @@ fn differences(old: &Service, new: &Service, defaults: (Timeouts, Timeouts)) -> 
                 if before.check != backend.check {
                     said.push(format!("backend {}: it is checked in another way", backend.address));
                 }
+                if before.quic_id != backend.quic_id {
+                    let id = backend.quic_id.map_or_else(|| quic::OFF.to_owned(), |id| id.to_string());
+                    said.push(format!("backend {}: quic_id is now {id}", backend.address));
+                }
                 if before.tunnel != backend.tunnel {
                     said.push(format!(
                         "backend {}: its tunnel is now {}",

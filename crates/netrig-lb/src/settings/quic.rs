@@ -58,6 +58,14 @@ impl fmt::Display for Quic {
     }
 }
 
+/// Of a file, in which what is off is left out.
+///
+/// # Errors
+/// When there is no such number of a configuration, or length.
+pub(super) fn of_file(said: QuicFile) -> Result<QuicIds, Misfit> {
+    ids(said.into())?.ok_or(RANGE)
+}
+
 /// # Errors
 /// When there is no such number of a configuration, or length.
 pub(super) fn ids(Quic { configuration, id_length: length }: Quic) -> Result<Option<QuicIds>, Misfit> {
@@ -101,9 +109,11 @@ impl Service {
     pub fn quic_misfit(&self) -> Option<Misfit> {
         let mut ids: Vec<u64> = self.backends.iter().filter_map(|backend| backend.quic_id).collect();
         ids.sort_unstable();
+        if self.key.protocol == Protocol::Tcp && (self.quic.is_some() || !ids.is_empty()) {
+            return Some(TCP);
+        }
         let Some(quic) = self.quic else { return (!ids.is_empty()).then_some(NO_IDS) };
         match () {
-            () if self.key.protocol == Protocol::Tcp => Some(TCP),
             () if ids.iter().any(|id| *id > quic.most()) => Some(TOO_LONG),
             () if ids.windows(2).any(|two| two[0] == two[1]) => Some(TWICE),
             () => None,
@@ -155,6 +165,7 @@ mod tests {
             (format!("quic = {{ configuration = 0, id_length = 1 }}\n{one}"), "lb.toml:4: a quic_id has more bytes"),
             ("quic = { configuration = 7, id_length = 1 }".to_owned(), "lb.toml:4: connection IDs of QUIC cannot be so"),
             ("quic = { configuration = 0, id_length = 8 }".to_owned(), "lb.toml:4: connection IDs of QUIC cannot be so"),
+            ("quic = { configuration = 0, id_length = 0 }".to_owned(), "lb.toml:4: connection IDs of QUIC cannot be so"),
             ("quic = { configuration = 0 }".to_owned(), "missing field `id_length`"),
             (
                 "quic = { configuration = 0, id_length = 1 }\nbackend = [{ address = '10.0.0.1-10.0.0.2', quic_id = 1 }]"

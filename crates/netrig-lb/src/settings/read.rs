@@ -336,7 +336,7 @@ impl Reader<'_> {
             None => None,
             Some(said) => {
                 let wrong = |misfit: Misfit| self.error(said.span(), misfit.to_string(), Some(misfit.hint));
-                quic::ids((*said.get_ref()).into()).map_err(wrong)?
+                Some(quic::of_file(*said.get_ref()).map_err(wrong)?)
             }
         };
         let access = self.access([&service.allow, &service.deny], [&service.allow_file, &service.deny_file])?;
@@ -704,7 +704,8 @@ impl Reader<'_> {
                     };
                     let address = key.address;
                     let quic_id = table.quic_id;
-                    let backend = Backend { address, weight, limit, lower_limit, drain, sorry, check, tunnel, quic_id };
+                    let usual = Backend::new(address);
+                    let backend = Backend { weight, limit, lower_limit, drain, sorry, check, tunnel, quic_id, ..usual };
                     (&table.address, backend)
                 }
             };

@@ -91,6 +91,8 @@ pub struct Backend {
     pub lower_limit: Option<NonZeroU32>,
     /// It keeps its connections and its weight, and gets no new ones.
     pub drain: bool,
+    /// Its time to drain is over: connection IDs of QUIC name it no more. Known while the control plane runs.
+    pub drained: bool,
     /// It gets connections where too few others are healthy; needs a check of its service.
     pub sorry: bool,
     pub check: BackendCheck,
@@ -108,6 +110,7 @@ impl Backend {
             limit: None,
             lower_limit: None,
             drain: false,
+            drained: false,
             sorry: false,
             check: BackendCheck::AsService,
             tunnel: Tunnel::Ipip,
@@ -255,7 +258,7 @@ impl Service {
         let backends = self.backends.iter().map(|backend| datapath::Backend {
             address: backend.address,
             weight: backend.effective_weight(),
-            quic_id: backend.quic_id,
+            quic_id: backend.quic_id.filter(|_| !backend.drained),
             limit: backend.limit,
             lower_limit: backend.lower_limit,
             encapsulation: self.encapsulation(backend),
@@ -725,6 +728,8 @@ impl Backend {
             self.drain = false;
         }
         self.drain |= options.drain_ms.is_some();
+        // Which begins anew where it is told again.
+        self.drained &= self.drain && options.drain_ms.is_none();
         self.tunnel = options.tunnel.unwrap_or(self.tunnel);
         Ok(())
     }

@@ -56,6 +56,16 @@ pub enum SecretError {
     Form { path: PathBuf, bytes: usize },
 }
 
+impl SecretError {
+    /// It is somebody else's, who may read it; or where nobody else may look.
+    pub fn is_others(&self) -> bool {
+        match self {
+            Self::Read(_, error) => error.kind() == std::io::ErrorKind::PermissionDenied,
+            _ => false,
+        }
+    }
+}
+
 /// Reads the secret of the SYN proxy's cookies that a file has.
 pub fn read_secret(path: &Path) -> Result<datapath::CookieSecret, SecretError> {
     read_digits::<16>(path).map(Into::into)

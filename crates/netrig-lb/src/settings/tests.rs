@@ -418,6 +418,7 @@ fn changes_are_told_one_by_one() {
     new.services[0].backends.remove(0);
     new.services[0].limits.source_limit = Some(20);
     new.services[0].backends[0].drain = true;
+    new.services[0].backends[1].quic_id = Some(7);
     new.services[0].scheduler = rig_datapath::balancer::Scheduler::WeightedRoundRobin;
     new.services[1].local.pop();
     new.services[8].timeouts.set_main(rig_datapath::balancer::Protocol::Udp, Duration::from_secs(20));
@@ -432,6 +433,7 @@ fn changes_are_told_one_by_one() {
             "tcp 192.168.5.1:80: source_limit is now 20",
             "tcp 192.168.5.1:80: backend 192.168.6.100:80 removed; its connections go on",
             "tcp 192.168.5.1:80: backend 192.168.6.101:80: weight 1 is now weight 1, draining",
+            "tcp 192.168.5.1:80: backend 192.168.6.102:80: quic_id is now 7",
             "tcp 192.168.5.2:80: 0 local addresses added, 1 removed",
             "udp 192.0.2.1:53: timeouts: UDP 10s is now 20s",
             "tcp 192.0.2.9:443 added with 0 backends",
@@ -532,6 +534,7 @@ prop_compose! {
             limit: limit.try_into().ok(),
             lower_limit: if drain { NonZeroU32::new(limit / 2) } else { None },
             drain,
+            drained: false,
             sorry: shuffled && drain,
             check: match limit % 4 {
                 0 => BackendCheck::Off,

@@ -231,8 +231,7 @@ OF_PACKET(int, reserve, (__u64 hash, __u32 number, __u32 before, __u32 tick), (h
 		backend = persistent_backend(p, number, tick);
 	if (named) {
 		TRACE(named, 1);
-		backend = named;
-		add_load(named, 1, 0);
+		backend = count_own(named);
 	} else if (backend) {
 		TRACE(kept, 1);
 	} else if (keeps_backend(s, number, before)) {

@@ -66,6 +66,24 @@ __noinline int admit(__u32 number)
 }
 
 /*
+ * Counts a connection that a backend has already, whatever its limit, and gives its number again. A function of its own: the frame of what
+ * calls it is full.
+ */
+static __noinline __u32 count_own(__u32 number)
+{
+	struct backend *b = backend_at(number);
+	struct load *load = bpf_map_lookup_elem(&loads, &number);
+
+	if (b && load) {
+		__u64 before = fetch_and_add(&load->connections, 1) - HAS_ENDED(copy.backend, number);
+
+		if (!TRACING)
+			note_full(b, load, before);
+	}
+	return number;
+}
+
+/*
  * Counts a connection towards the backend of the one that its client had with the same port, where the service has it so; 0 where
  * there is none, or it is another service's, or takes no more.
  */

@@ -151,9 +151,16 @@ impl Neighbors {
             let upkeep = if self.unmanaged { Ok(NeighborRefresh::None) } else { netlink.manage_neighbor(hop) };
             match upkeep {
                 Ok(NeighborRefresh::Kernel) => {
-                    if self.managed.insert(hop) {
-                        handle.tables.next_hops.set(&key_of(hop), &self.namespace)?;
-                        asked += 1;
+                    if self.managed.contains(&hop) {
+                        continue;
+                    }
+                    match handle.tables.next_hops.set(&key_of(hop), &self.namespace) {
+                        Ok(()) => asked += usize::from(self.managed.insert(hop)),
+                        Err(error) => {
+                            // Nobody would see whose it is, and it would stay when all are gone.
+                            release(netlink, [hop], self.namespace);
+                            trouble = trouble.or(Some(error));
+                        }
                     }
                 }
                 Ok(upkeep) => {
@@ -167,7 +174,7 @@ impl Neighbors {
                 Err(error) => trouble = trouble.or(Some(failed(hop.address)(error))),
             }
         }
-        self.let_go(netlink, handle)?;
+        self.let_go(netlink, handle);
         let changed = routes.take_heard().map(|heard| &heard | &checked);
         let found = self.backends.values();
         let found = found.map(|at| next_hops::Route { to: at.address, there: at.has_route, hops: &at.hops });
@@ -212,20 +219,25 @@ impl Neighbors {
     }
 
     /// What no backend needs any more.
-    fn let_go(&mut self, netlink: &Netlink, handle: &BalancerHandle) -> Result<(), Error> {
+    fn let_go(&mut self, netlink: &Netlink, handle: &BalancerHandle) {
         let routed = self.backends.values().flat_map(|routed| &routed.hops);
         let needed: BTreeSet<NextHop> = routed.chain(self.noted.keys().map(|(_, hop)| hop)).copied().collect();
         self.introduced.retain(|hop| needed.contains(hop));
         let leave: Vec<NextHop> = self.managed.difference(&needed).copied().collect();
         if leave.is_empty() {
-            return Ok(());
+            return;
         }
-        for hop in &leave {
-            self.managed.remove(hop);
-            handle.tables.next_hops.remove(&key_of(*hop))?;
+        self.managed.retain(|hop| needed.contains(hop));
+        self.leave(netlink, &handle.tables, leave);
+    }
+
+    /// Takes next hops out of the table, and has the kernel keep them no longer for this balancer.
+    fn leave(&self, netlink: &Netlink, tables: &Tables, hops: impl IntoIterator<Item = NextHop> + Clone) {
+        for hop in hops.clone() {
+            // What stays there, or has gone by itself, is no reason to have the kernel keep it.
+            let _stays = tables.next_hops.remove(&key_of(hop));
         }
-        release(netlink, leave, self.namespace);
-        Ok(())
+        release(netlink, hops, self.namespace);
     }
 
     /// Tells the programs what ways depend on.
@@ -273,11 +285,7 @@ impl Neighbors {
     pub(super) fn release(&mut self, tables: &Tables) {
         let Some(netlink) = &self.netlink else { return };
         let leave = std::mem::take(&mut self.managed);
-        for hop in &leave {
-            // What stays there keeps another balancer from releasing it, no more.
-            let _stays = tables.next_hops.remove(&key_of(*hop));
-        }
-        release(netlink, leave, self.namespace);
+        self.leave(netlink, tables, leave);
     }
 }
 

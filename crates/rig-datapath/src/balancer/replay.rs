@@ -33,8 +33,8 @@ impl ReplayProgram {
 pub struct Packet<'a> {
     /// The whole frame. What is behind its first 256 bytes must come out as it went in.
     pub frame: &'a [u8],
-    /// Bytes that the program puts in front of it.
-    pub grows: u32,
+    /// Bytes that the program puts in front of it; less than none where it takes some away.
+    pub grows: i32,
     /// Where the client's port is, below 64: each repetition takes the next one, from 1 on, and so is another flow.
     pub port_at: Option<u32>,
 }
@@ -60,7 +60,7 @@ pub fn run(
     replay.length = packet.frame.len() as u32;
     replay.written = written as u32;
     // Nothing is put in front by a program that does nothing.
-    replay.grows = if what == ReplayProgram::Forward { packet.grows as i32 } else { 0 };
+    replay.grows = if what == ReplayProgram::Forward { packet.grows } else { 0 };
     replay.port_at = packet.port_at.unwrap_or(0);
     Map::of(&balancer.object, "replays", size_of::<shape::Replay>())?.set(&0_u32, &replay)?;
     test_run::run(&balancer.object, what.program(), packet.frame, interface, repeat)

@@ -40,8 +40,9 @@ pub fn conclude(
         };
         return both(Err(kept(failure)), stored);
     }
-    stored.map_err(kept)?;
+    let stored = stored.map_err(kept);
     if args.in_turn.is_some() {
+        stored?;
         // The process that started both runs compares and reports.
         print(&format!("{}\n", TurnMessage::Over))?;
         return Ok(Exit::Done);
@@ -56,7 +57,7 @@ pub fn conclude(
     }
     let written = selection.output.write(&document, args.output.format);
     // What was measured is told before what could not be done with it.
-    let compared = both(compared, written)?;
+    let compared = both(both(compared, written), stored)?;
     if !args.quiet {
         note(next(&id.to_string(), &args.store, compared.as_ref().map(|(comparison, _)| comparison)));
     }

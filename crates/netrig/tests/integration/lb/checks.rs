@@ -1,6 +1,6 @@
 //! What `netrig lb` says of a file and of a machine without balancing anything.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 
 use super::*;
 
@@ -82,6 +82,22 @@ fn a_file_is_checked_without_privileges() {
     let lacks: Vec<&str> = said.lines().filter_map(|line| line.trim().strip_prefix("cannot be had: ")).collect();
     let of = ["workers: 1024 workers, and", "syn_proxy_secret: ", "[sync] key: ", "metrics: 192.0.2.77: "];
     assert!(lacks.len() == of.len() && lacks.iter().zip(of).all(|(lack, of)| lack.starts_with(of)), "{said}");
+    // A secret that is its owner's is not looked at by others.
+    if world::is_root() {
+        let owners = directory.path().join("owners");
+        fs::create_dir(&owners).unwrap();
+        fs::set_permissions(&owners, fs::Permissions::from_mode(0o700)).unwrap();
+        chown(&owners, Some(65_534), None).unwrap();
+        let path = directory.path().join("lb.toml");
+        let text = format!("devices = ['lo']\nsyn_proxy_secret = '{}'\n", owners.join("secret").display());
+        fs::write(&path, text).unwrap();
+        let mut others = Command::new("setpriv");
+        others.args(["--bounding-set=-dac_override,-dac_read_search", env!("CARGO_BIN_EXE_netrig"), "lb", "check"]);
+        let output = others.arg(&path).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains("lb.toml: correct\n") && said.contains("  not looked at: syn_proxy_secret: "), "{said}");
+    }
     let (status, _, said) = check(
         "devices = [{ name = 'lo', generic = true }]\n[[service]]\nlisten = '[2001:db8::1]:80'\nlocal = '10.0.0.9'\nbackend = ['10.0.0.1']\n",
     );

@@ -67,6 +67,13 @@ fn a_client_that_moves_goes_on_with_the_backend_that_its_id_names() {
         assert!(error.contains("two backends have the same quic_id"), "{error}");
         lab.netrig(0, &[&["-e"], &server[..], &["--quic-id", "9"]].concat());
         assert_eq!(reached([0, 0, 9]), Some(1));
+        // While it drains it keeps what is its own, which ends at the deadline; with a weight it is named again.
+        lab.netrig(0, &[&["-e"], &server[..], &["--drain", "1h"]].concat());
+        assert_eq!(reached([0, 0, 9]), Some(1));
+        lab.netrig(0, &[&["-e"], &server[..], &["--drain", "50ms"]].concat());
+        assert!(until(TIMEOUT, || (reached([0, 0, 9]) == Some(0)).then_some(())).is_some());
+        lab.netrig(0, &[&["-e"], &server[..], &["-w", "1"]].concat());
+        assert_eq!(reached([0, 0, 9]), Some(1));
         let (_, error) = lab.netrig(2, &["-E", "-u", QUIC, "--quic", "off"]);
         assert!(error.contains("a backend has a quic_id, and the service has no quic"), "{error}");
         for host in ["10.2.0.2", "10.2.0.3"] {

@@ -9,6 +9,8 @@ use std::process::Command;
 
 use rig_facts::store::{RunState, Store};
 use rig_sys::cpu::CpuSet;
+use rusqlite::Connection;
+use serde_json::Value;
 
 use super::bench::{Bench, assert_whole, trials_told};
 use super::world::{self, expect, netrig};
@@ -46,6 +48,31 @@ fn a_full_disk_is_said_and_what_was_stored_stays() {
             world::assert_nothing_left("of a run without space");
             unmount(&place);
         }
+    });
+}
+
+/// All trials are there, and the run's end is not: what was measured is told all the same.
+#[test]
+fn a_store_that_refuses_the_end_of_a_run_leaves_its_report() {
+    world::own(|| {
+        let bench = Bench::new();
+        let run = || {
+            let mut command = netrig();
+            command.arg("run").arg(bench.path("suite.toml")).args(["--trials", "3", "--format", "json", "--store"]);
+            command.arg(bench.store()).output().unwrap()
+        };
+        expect(&run(), 0);
+        let refuses = "CREATE TRIGGER of_ends BEFORE UPDATE OF ending ON run BEGIN SELECT room_for_ends(); END";
+        Connection::open(bench.store()).unwrap().execute_batch(refuses).unwrap();
+        let (report, said) = expect(&run(), 4);
+        assert!(
+            said.contains("no such function: room_for_ends") && said.contains("finished trials are kept"),
+            "{said}"
+        );
+        let report: Value = serde_json::from_str(&report).unwrap();
+        let scenarios = report["data"]["scenarios"].as_array().unwrap();
+        assert!(!scenarios.is_empty() && report["data"]["run"]["id"] == "2", "{report}");
+        world::assert_nothing_left("of a run without an end");
     });
 }
 

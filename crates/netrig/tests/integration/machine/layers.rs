@@ -1,7 +1,11 @@
 //! What each layer costs, by stacks sampled on this machine.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::fs;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use rig_facts::claim::{Metric, Side};
 use rig_facts::figures::figure;
@@ -40,15 +44,30 @@ fn dividing_rig() -> Option<Rig> {
 }
 
 fn trial(rig: &mut Rig, suite: &Suite) -> Option<TrialRecord> {
-    trial_with(rig, suite, &mut || ())
-}
-
-/// [`trial`] that calls `meanwhile` while the load runs.
-fn trial_with(rig: &mut Rig, suite: &Suite, meanwhile: &mut dyn FnMut()) -> Option<TrialRecord> {
     if is_lacking(&suite.scenarios[0], rig) {
         return None;
     }
-    Some(rig.trial(&suite.scenarios[0], 1, &suite.timing, &mut |_, _| meanwhile()).unwrap())
+    Some(rig.trial(&suite.scenarios[0], 1, &suite.timing, &mut |_, _| ()).unwrap())
+}
+
+/// What `work` gives, and the programs that the kernel has had meanwhile.
+fn with_programs<T>(work: impl FnOnce() -> T) -> (T, BTreeSet<String>) {
+    thread::scope(|scope| {
+        // Also a panic lets it go.
+        let (working, done) = mpsc::channel::<Infallible>();
+        let watcher = scope.spawn(move || {
+            let mut seen = programs();
+            // Those of a test that ends are there for longer than that.
+            while done.recv_timeout(Duration::from_millis(100)) == Err(RecvTimeoutError::Timeout) {
+                seen.extend(programs());
+            }
+            seen.extend(programs());
+            seen
+        });
+        let worked = work();
+        drop(working);
+        (worked, watcher.join().unwrap())
+    })
 }
 
 /// The BPF programs of this kernel, as its symbols name them: `bpf_prog_TAG_NAME`.
@@ -140,9 +159,8 @@ fn samples(record: &TrialRecord, layer: &str) -> (u64, u64) {
 /// The trial's datapath has samples of its own, and hardly anything is without a layer.
 fn has_its_layer(suite: &Suite, layer: &str) {
     suite.check_datapaths(rig_datapaths::ALL).unwrap();
-    let mut meanwhile = BTreeSet::new();
     let Some(mut rig) = dividing_rig() else { return };
-    let Some(record) = trial_with(&mut rig, suite, &mut || meanwhile.extend(programs())) else { return };
+    let (Some(record), meanwhile) = with_programs(|| trial(&mut rig, suite)) else { return };
     // Programs are the whole kernel's, those of other tests too.
     let map = Map::built_in();
     let has_program_of = |layer: &str| {

@@ -538,9 +538,7 @@ impl Model {
             Some(kept) => kept,
             None => self.schedule(service, packet.tuple)?,
         };
-        if named.is_none() {
-            self.count_towards(backend);
-        }
+        self.count_towards(backend);
         let changes_family = self.services[service.0].service.translates_family(self.backends[backend].address);
         if changes_family && packet.part != FragmentPosition::Whole {
             return Err(Drop::Fragment.into());

@@ -120,6 +120,8 @@ pub fn config() -> Config {
 pub enum ExpectedResult {
     /// Out by the same interface, with these bytes.
     Sent(Vec<u8>),
+    /// Out by the same interface.
+    Forwarded,
     /// Out by the same interface, and a connection has begun.
     Begun(FirstPacket),
     /// The frame is as it was.
@@ -207,8 +209,8 @@ pub struct Case {
     pub expected: ExpectedResult,
     /// Where the client's port is, for a packet that begins a connection.
     pub new_flow: Option<u32>,
-    /// Bytes that are put in front of it.
-    pub grows: u32,
+    /// Bytes that are put in front of it; less than none where some are taken away.
+    pub grows: i32,
 }
 
 impl Case {
@@ -273,7 +275,7 @@ impl Flow {
 impl CaseBuilder<'_> {
     fn add(&mut self, name: impl Into<String>, frame: Vec<u8>, expected: ExpectedResult) {
         let grows = match &expected {
-            ExpectedResult::Sent(bytes) => (bytes.len() - frame.len()) as u32,
+            ExpectedResult::Sent(bytes) => (bytes.len() - frame.len()) as i32,
             _ => 0,
         };
         self.cases.push(Case { name: name.into(), frame, expected, new_flow: None, grows });
@@ -339,7 +341,7 @@ impl CaseBuilder<'_> {
             frame: frame.bytes(),
             expected: ExpectedResult::Begun(FirstPacket { frame, number, link }),
             new_flow: Some(port_at),
-            grows: if number == TUNNEL { port_at - HEADER as u32 } else { 0 },
+            grows: if number == TUNNEL { port_at as i32 - HEADER as i32 } else { 0 },
         });
     }
 

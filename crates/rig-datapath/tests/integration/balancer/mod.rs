@@ -14,6 +14,7 @@ mod dscp;
 mod errors;
 mod expire;
 mod families;
+mod features;
 mod forwarding;
 mod fragments;
 pub(super) mod frames;

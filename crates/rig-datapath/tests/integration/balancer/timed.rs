@@ -11,6 +11,7 @@ use rig_datapath::test_run::Verdict;
 use crate::pool::Pooled;
 
 use super::cases::{self, Case, ExpectedResult};
+use super::features;
 use super::lab::Lab;
 
 #[track_caller]
@@ -18,6 +19,7 @@ fn is_as_expected(lab: &Lab, case: &Case) {
     let name = &case.name;
     match &case.expected {
         ExpectedResult::Sent(bytes) => assert_eq!(lab.sent(&case.frame), *bytes, "{name}"),
+        ExpectedResult::Forwarded => drop(lab.sent(&case.frame)),
         ExpectedResult::Begun(first) => {
             let out = lab.sent(&case.frame);
             assert_eq!(out, first.forwarded(&out), "{name}");
@@ -60,6 +62,7 @@ fn a_case_that_is_repeated_stays_the_same() {
             replay::run(&lab.balancer, ReplayProgram::Forward, packet, Some(lab.interface), REPEAT.into()).unwrap();
         let (verdict, frame) = match &case.expected {
             ExpectedResult::Sent(bytes) => (Verdict::Transmit, bytes.clone()),
+            ExpectedResult::Forwarded => (Verdict::Transmit, outcome.frame.clone()),
             ExpectedResult::Begun(_) => (Verdict::Transmit, last.as_ref().unwrap().forwarded(&outcome.frame)),
             ExpectedResult::Dropped(_) => (Verdict::Drop, case.frame.clone()),
             ExpectedResult::Left(_) => (Verdict::Pass, case.frame.clone()),
@@ -67,6 +70,26 @@ fn a_case_that_is_repeated_stays_the_same() {
         assert_eq!((outcome.verdict, outcome.frame), (verdict, frame), "{name}: {:?}", lab.drops());
         let begun = begun(&lab.balancer.services().unwrap()) - begun(&before);
         assert!(last.is_none() || begun == u64::from(REPEAT), "{name}: {begun}");
+    }
+}
+
+/// What is timed is the same packet again and again, and each new one begins a connection.
+#[test]
+fn what_services_may_have_is_repeated_as_it_is() {
+    let load = || replay::load(cases::sizes()).map(Pooled::from);
+    let Some(lab) = Lab::with(&features::config(), load) else { return };
+    let begun = || -> u64 { lab.balancer.services().unwrap().iter().map(|service| service.traffic.connections).sum() };
+    for case in features::all(&lab) {
+        let once = case.new_flow.is_none().then(|| lab.sent(&case.frame));
+        let (name, before) = (&case.name, begun());
+        let repeated =
+            replay::run(&lab.balancer, ReplayProgram::Forward, case.packet(), Some(lab.interface), REPEAT.into())
+                .unwrap();
+        assert_eq!(repeated.verdict, Verdict::Transmit, "{name}: {:?}", lab.drops());
+        match once {
+            Some(once) => assert_eq!(repeated.frame, once, "{name}"),
+            None => assert_eq!(begun() - before, u64::from(REPEAT), "{name}"),
+        }
     }
 }
 
