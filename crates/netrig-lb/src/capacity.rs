@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use rig_datapath::balancer::{PortShare, Scheduler};
+use rig_datapath::balancer::{MAX_RATE, PortShare, Scheduler};
 use rig_stats::units::Span;
 
 use super::daemon::{ROUND, grouped};
@@ -41,6 +41,7 @@ impl CapacityNeed {
 const TIME_WAIT: f64 = 60.0;
 /// As [`Sizes`](rig_datapath::balancer::Sizes) has them at most.
 const MOST_CONNECTIONS: u64 = 1 << 29;
+const SHARE_OUT: &str = "it cannot be so high: share the rate out to more balancers";
 const MOST_LOCAL: u64 = 65_535;
 /// Needs of one kind that are told one by one.
 const TOLD: usize = 4;
@@ -97,21 +98,27 @@ impl Load {
                     key: format!("limit of {}", ServiceText(service.key)),
                     has: u64::from(limit.get()),
                     needs: whole(records),
-                    remedy: "raise it, or connections where it is three quarters of them".to_owned(),
+                    remedy: match whole(records) {
+                        ..=MOST_CONNECTIONS => "raise it, or connections where it is three quarters of them".to_owned(),
+                        _ => SHARE_OUT.to_owned(),
+                    },
                 });
             }
             needs.extend(service.limits.new_rate.map(|rate| CapacityNeed {
                 key: format!("new_rate of {}", ServiceText(service.key)),
                 has: rate.into(),
                 needs: whole(self.of_each(rules)),
-                remedy: "raise it".to_owned(),
+                remedy: if whole(self.of_each(rules)) <= MAX_RATE.into() { "raise it" } else { SHARE_OUT }.to_owned(),
             }));
             for (backend, share) in shares(service) {
                 needs.extend(backend.limit.map(|limit| CapacityNeed {
                     key: format!("limit of backend {} of {}", backend.address, ServiceText(service.key)),
                     has: u64::from(limit.get()),
                     needs: whole(records * share),
-                    remedy: "raise it, or add backends".to_owned(),
+                    remedy: match whole(records * share) {
+                        ..=MOST_CONNECTIONS => "raise it, or add backends".to_owned(),
+                        _ => "add backends".to_owned(),
+                    },
                 }));
             }
         }

@@ -313,6 +313,8 @@ pub enum EditError {
         "{0} is no address that packets of clients have: it is unspecified, multicast, loopback or of IPv4 in IPv6"
     )]
     Address(IpAddr),
+    #[error("{0} is no address of a backend or a balancer: it is unspecified, multicast, loopback or of IPv4 in IPv6")]
+    Unusable(IpAddr),
     #[error("Destination already exists: {} of service {}", .1, ServiceText(*.0))]
     BackendExists(ServiceKey, SocketAddr),
     #[error("No such destination: {} of service {}", .1, ServiceText(*.0))]
@@ -372,6 +374,7 @@ impl EditError {
             Self::Address(_) => {
                 "give the address that clients connect to; a service of all addresses is not there, one of all ports has port 0"
             }
+            Self::Unusable(_) => "give one that packets on a network have",
             Self::NoService(_) => "list services with -L -n; add it with -A",
             Self::BackendExists(..) => "change it with -e, or delete it first with -d",
             Self::NoBackend(..) => "list the service's destinations with -L -n; add it with -a",
@@ -498,6 +501,9 @@ impl Rules {
                 if service.local.contains(address) {
                     return Err(EditError::LocalExists(*key, *address));
                 }
+                if !datapath::is_usable(*address) {
+                    return Err(EditError::Unusable(*address));
+                }
                 room_for_one_more("local addresses of the service", service.local.len(), MOST as usize)?;
                 service.local.push(*address);
                 if let Some(misfit) = service.tunnel_misfit() {
@@ -623,6 +629,9 @@ impl Service {
         }
         if address.port() == 0 && !self.is_of_any_port() {
             return Err(EditError::Port(address));
+        }
+        if !datapath::is_usable(address.ip()) {
+            return Err(EditError::Unusable(address.ip()));
         }
         room_for_one_more("destinations of the service", self.backends.len(), datapath::MAX_BACKENDS)?;
         let forward = if self.backends.is_empty() {

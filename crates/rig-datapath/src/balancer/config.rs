@@ -611,6 +611,14 @@ impl Config {
                 return Err(ConfigError::LocalIsService { service: *service, address: service.ip() });
             }
         }
+        let locals: HashSet<IpAddr> =
+            self.services.iter().flat_map(|service| service.forward.local()).copied().collect();
+        for Service { address: service, backends, .. } in &self.services {
+            // Packets to it would be to this machine.
+            if let Some(own) = backends.iter().map(|backend| backend.address.ip()).find(|own| locals.contains(own)) {
+                return Err(ConfigError::LocalIsBackend { service: *service, address: own });
+            }
+        }
         encapsulation::source_in_use(self).map_or(Ok(()), Err)
     }
 }
@@ -692,9 +700,6 @@ impl Service {
             }
             if !seen.insert(backend) {
                 return Err(ConfigError::DuplicateBackend { service, backend });
-            }
-            if locals.contains(&backend.ip()) {
-                return Err(ConfigError::LocalIsBackend { service, address: backend.ip() });
             }
             if self.is_of_any_port() && backend.port() != 0 {
                 return Err(ConfigError::AnyPortBackend { service, backend });

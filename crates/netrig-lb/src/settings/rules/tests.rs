@@ -89,6 +89,8 @@ fn what_is_there_is_not_added_and_what_is_not_there_not_changed() {
         (add_service("192.0.2.1:80"), EditError::ServiceExists(service)),
         (add_service("0.0.0.0:80"), EditError::Address([0; 4].into())),
         (add_service("224.0.0.1:80"), EditError::Address([224, 0, 0, 1].into())),
+        (add_backend("127.0.0.1:80", None), EditError::Unusable([127, 0, 0, 1].into())),
+        (RuleChange::AddLocal { service, address: [0; 4].into() }, EditError::Unusable([0; 4].into())),
         (RuleChange::DeleteService { service: other }, EditError::NoService(other)),
         (RuleChange::EditService { service: other, options: ServiceOptions::default() }, EditError::NoService(other)),
         (add_backend("10.0.0.1:80", None), EditError::BackendExists(service, one)),

@@ -54,6 +54,12 @@ fn what_cannot_be_done_is_refused_by_name() {
     assert!(matches!(refused(local), ConfigError::LocalIsService { .. }));
     let same = |s: &mut Service| s.forward = ForwardingMethod::FullNat { local: vec![s.backends[0].address.ip()] };
     assert!(matches!(refused(same), ConfigError::LocalIsBackend { .. }));
+    let mut another = service();
+    another.address.set_port(81);
+    another.backends[0].address.set_ip(service().forward.local()[0]);
+    another.forward = ForwardingMethod::Nat;
+    let of_another = Config { services: vec![service(), another], ..Config::default() };
+    assert!(matches!(of_another.validate(), Err(ConfigError::LocalIsBackend { .. })));
     let told = |s: &mut Service| {
         (s.client_address, s.forward) = (ClientAddress::Toa, ForwardingMethod::Nat);
     };
