@@ -98,27 +98,29 @@ impl Load {
                     key: format!("limit of {}", ServiceText(service.key)),
                     has: u64::from(limit.get()),
                     needs: whole(records),
-                    remedy: match whole(records) {
-                        ..=MOST_CONNECTIONS => "raise it, or connections where it is three quarters of them".to_owned(),
-                        _ => SHARE_OUT.to_owned(),
-                    },
+                    remedy: up_to(
+                        MOST_CONNECTIONS,
+                        whole(records),
+                        ["raise it, or connections where it is three quarters of them", SHARE_OUT],
+                    ),
                 });
             }
             needs.extend(service.limits.new_rate.map(|rate| CapacityNeed {
                 key: format!("new_rate of {}", ServiceText(service.key)),
                 has: rate.into(),
                 needs: whole(self.of_each(rules)),
-                remedy: if whole(self.of_each(rules)) <= MAX_RATE.into() { "raise it" } else { SHARE_OUT }.to_owned(),
+                remedy: up_to(MAX_RATE.into(), whole(self.of_each(rules)), ["raise it", SHARE_OUT]),
             }));
             for (backend, share) in shares(service) {
                 needs.extend(backend.limit.map(|limit| CapacityNeed {
                     key: format!("limit of backend {} of {}", backend.address, ServiceText(service.key)),
                     has: u64::from(limit.get()),
                     needs: whole(records * share),
-                    remedy: match whole(records * share) {
-                        ..=MOST_CONNECTIONS => "raise it, or add backends".to_owned(),
-                        _ => "add backends".to_owned(),
-                    },
+                    remedy: up_to(
+                        MOST_CONNECTIONS,
+                        whole(records * share),
+                        ["raise it, or add backends", "add backends"],
+                    ),
                 }));
             }
         }
@@ -235,6 +237,11 @@ fn shares(service: &Service) -> impl Iterator<Item = (&Backend, f64)> {
     service.backends.iter().filter(taking).map(move |backend| (backend, weight(backend) / sum))
 }
 
+/// What to do where so many can be had, and where they cannot.
+fn up_to(most: u64, needs: u64, [within, beyond]: [&str; 2]) -> String {
+    if needs <= most { within } else { beyond }.to_owned()
+}
+
 fn whole(number: f64) -> u64 {
     // Above what a u64 holds it stays the highest.
     number.ceil() as u64
@@ -277,6 +284,14 @@ mod tests {
             remedies.iter().any(|remedy| remedy.starts_with("add backends: there are not so many")),
             "{remedies:?}"
         );
+        let limits = settings("", "limit = 10\nnew_rate = 10\n");
+        let of = |rate: f64, key: &str| {
+            let needs = load(rate, 100).needs(&limits);
+            needs.into_iter().find(|need| need.key.starts_with(key)).unwrap_or_else(|| panic!("{key}")).remedy
+        };
+        assert_eq!(of(1e7, "new_rate"), "raise it");
+        assert_eq!([of(2e7, "new_rate"), of(2e7, "limit")], [SHARE_OUT; 2]);
+        assert!(of(1000.0, "limit").starts_with("raise it, or connections"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use rig_cli::exit::{Exit, Failure, in_words};
+use rig_cli::exit::{Exit, Failure, both, in_words};
 use rig_datapath::balancer::{Balancer, BalancerHandle, Drop, PortShare};
 use rig_service::files::ServiceFiles;
 use rig_service::{Counters, End, Refusal, Replies, Service};
@@ -364,7 +364,7 @@ impl Engine {
         for (service, backend) in self.drains.take_over(now) {
             let shown = ServiceText(service);
             let unnamed = self.withdraw_id(service, backend);
-            match unnamed.and_then(|()| self.flush(Some(service), Some(backend))) {
+            match both(self.flush(Some(service), Some(backend)), unnamed) {
                 Ok(ended) => {
                     let ended =
                         counted(ended, "connection was left, and has ended", "connections were left, and have ended");

@@ -147,6 +147,7 @@ impl Neighbors {
         });
 
         let checked = check.clone();
+        let mut unlisted = Vec::new();
         for hop in check {
             let upkeep = if self.unmanaged { Ok(NeighborRefresh::None) } else { netlink.manage_neighbor(hop) };
             match upkeep {
@@ -157,8 +158,7 @@ impl Neighbors {
                     match handle.tables.next_hops.set(&key_of(hop), &self.namespace) {
                         Ok(()) => asked += usize::from(self.managed.insert(hop)),
                         Err(error) => {
-                            // Nobody would see whose it is, and it would stay when all are gone.
-                            release(netlink, [hop], self.namespace);
+                            unlisted.push(hop);
                             trouble = trouble.or(Some(error));
                         }
                     }
@@ -173,6 +173,10 @@ impl Neighbors {
                 }
                 Err(error) => trouble = trouble.or(Some(failed(hop.address)(error))),
             }
+        }
+        if !unlisted.is_empty() {
+            // Nobody would see whose they are, and they would stay when all are gone.
+            release(netlink, unlisted, self.namespace);
         }
         self.let_go(netlink, handle);
         let changed = routes.take_heard().map(|heard| &heard | &checked);
@@ -223,7 +227,7 @@ impl Neighbors {
         let routed = self.backends.values().flat_map(|routed| &routed.hops);
         let needed: BTreeSet<NextHop> = routed.chain(self.noted.keys().map(|(_, hop)| hop)).copied().collect();
         self.introduced.retain(|hop| needed.contains(hop));
-        let leave: Vec<NextHop> = self.managed.difference(&needed).copied().collect();
+        let leave: BTreeSet<NextHop> = self.managed.difference(&needed).copied().collect();
         if leave.is_empty() {
             return;
         }
@@ -232,10 +236,10 @@ impl Neighbors {
     }
 
     /// Takes next hops out of the table, and has the kernel keep them no longer for this balancer.
-    fn leave(&self, netlink: &Netlink, tables: &Tables, hops: impl IntoIterator<Item = NextHop> + Clone) {
-        for hop in hops.clone() {
+    fn leave(&self, netlink: &Netlink, tables: &Tables, hops: BTreeSet<NextHop>) {
+        for hop in &hops {
             // What stays there, or has gone by itself, is no reason to have the kernel keep it.
-            let _stays = tables.next_hops.remove(&key_of(hop));
+            let _stays = tables.next_hops.remove(&key_of(*hop));
         }
         release(netlink, hops, self.namespace);
     }

@@ -168,14 +168,11 @@ struct Verifier {
     issuers: Option<Arc<Issuers>>,
     end: OnceLock<Option<SystemTime>>,
     signs_itself: OnceLock<bool>,
-    /// The file of issuers has it itself.
-    is_known: OnceLock<bool>,
 }
 
 impl Verifier {
     fn new(provider: &Arc<CryptoProvider>, issuers: Option<Arc<Issuers>>) -> Self {
-        let provider = Arc::clone(provider);
-        Self { provider, issuers, end: OnceLock::new(), signs_itself: OnceLock::new(), is_known: OnceLock::new() }
+        Self { provider: Arc::clone(provider), issuers, end: OnceLock::new(), signs_itself: OnceLock::new() }
     }
 
     /// One that cannot be read (X.509 of version 1, which has no extensions) has no key to check the signature by: where any certificate is
@@ -202,9 +199,10 @@ impl ServerCertVerifier for Verifier {
         let all = std::iter::once(end_entity).chain(intermediates);
         let end = all.filter_map(|certificate| validity(certificate).ok()).map(|(_, end)| end).min();
         let _once = self.end.set(end.map(|end| SystemTime::UNIX_EPOCH + end));
-        let _once = self.signs_itself.set(read(end_entity).is_ok_and(|certificate| certificate.signs_itself));
+        let is_known = self.issuers.as_ref().is_some_and(|issuers| issuers.certificates.contains(end_entity));
+        let signs_itself = read(end_entity).is_ok_and(|certificate| certificate.signs_itself);
+        let _once = self.signs_itself.set(signs_itself && !is_known);
         let Some(issuers) = &self.issuers else { return Ok(ServerCertVerified::assertion()) };
-        let _once = self.is_known.set(issuers.certificates.contains(end_entity));
         match issuers.verifier.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
             // One that is in the file itself, as one that a server has signed for itself: webpki refuses those that say that they are an issuer's.
             Err(Error::InvalidCertificate(CertificateError::Other(_))) if issuers.certificates.contains(end_entity) => {
@@ -362,7 +360,7 @@ impl TlsClient {
     fn words(&self, error: &Error) -> String {
         match error {
             Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_))
-                if self.verifier.signs_itself.get() == Some(&true) && self.verifier.is_known.get() != Some(&true) =>
+                if self.verifier.signs_itself.get() == Some(&true) =>
             {
                 "self-signed certificate, not among the issuers that are known".to_owned()
             }

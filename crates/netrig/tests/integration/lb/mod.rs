@@ -94,6 +94,11 @@ fn connections_live_through_reload_edits_death_and_restart() {
         assert!(refused.contains("there is no network device none0"), "{refused}");
         let saved = lab.netrig(0, &["save"]).0;
         assert!(saved.contains("backend = [\"10.2.0.2:8080\"]") && saved.contains("\"lb0\", \"lb1\""), "{saved}");
+        // What a shell has opened to go on behind what is there.
+        lab.write("all.toml", "# first\n");
+        let all = fs::OpenOptions::new().append(true).open(lab.path("all.toml")).unwrap();
+        assert!(lab.command(&["save", "/dev/stdout"]).stdout(all).status().unwrap().success());
+        assert_eq!(fs::read_to_string(lab.path("all.toml")).unwrap(), format!("# first\n{saved}"));
 
         running.kill();
         talk.goes_on();

@@ -42,60 +42,58 @@ fn features() -> Vec<Feature> {
     let backend = |host: u8, port| Backend::new(SocketAddr::new([10, 0, 0, host].into(), port), 1);
     let (behind, beside) = (backend(10, 8080), backend(11, 8080));
     let mut features: Vec<Feature> = Vec::new();
-    let mut add = |name, protocol, forward: &ForwardingMethod, backend, with: &dyn Fn(&mut Service)| {
+    let mut add = |name, protocol, forward: &ForwardingMethod, backend, with: &dyn Fn(&mut Feature)| {
         let address = SocketAddr::new(host(FIRST + features.len() as u8), PORT);
-        let mut service = Service::new(protocol, address, forward.clone(), vec![backend]);
-        with(&mut service);
-        features.push(Feature { name, service, payload: b"what the client says".to_vec() });
+        let service = Service::new(protocol, address, forward.clone(), vec![backend]);
+        let mut feature = Feature { name, service, payload: b"what the client says".to_vec() };
+        with(&mut feature);
+        features.push(feature);
     };
     let (tcp, udp) = (Protocol::Tcp, Protocol::Udp);
     let by_header = |header| Backend { encapsulation: Encapsulation { header, source_bits: 0 }, ..backend(13, PORT) };
     let gue = |checksum| by_header(TunnelHeader::Gue { port: GUE_PORT, checksum });
 
     add("TCP, FullNAT", tcp, &full_nat, behind, &|_| ());
-    add("DSCP set", tcp, &full_nat, behind, &|service| service.dscp = Dscp::try_from(46).ok());
-    add("32 denied prefixes", tcp, &full_nat, behind, &|service| {
+    add("DSCP set", tcp, &full_nat, behind, &|feature| feature.service.dscp = Dscp::try_from(46).ok());
+    add("32 denied prefixes", tcp, &full_nat, behind, &|feature| {
         let denied = (2..34).map(|number| IpNet::new([10, number, 0, 0].into(), 16).unwrap());
-        service.access = AccessLists { deny: denied.collect(), ..AccessLists::default() };
+        feature.service.access = AccessLists { deny: denied.collect(), ..AccessLists::default() };
     });
-    add("limits and rates of sources", tcp, &full_nat, behind, &|service| {
+    add("limits and rates of sources", tcp, &full_nat, behind, &|feature| {
         let rate = Some(Rate { per_second: PLENTY, burst: PLENTY });
-        service.limits = Limits { source_limit: Some(PLENTY), source_rate: rate, new_rate: rate, ..Limits::default() };
+        feature.service.limits =
+            Limits { source_limit: Some(PLENTY), source_rate: rate, new_rate: rate, ..Limits::default() };
     });
-    add("persistence", tcp, &full_nat, behind, &|service| {
-        service.persistence = Some(Persistence { timeout: Duration::from_secs(300), prefix: 24, group: None });
+    add("persistence", tcp, &full_nat, behind, &|feature| {
+        feature.service.persistence = Some(Persistence { timeout: Duration::from_secs(300), prefix: 24, group: None });
     });
-    add("TOA", tcp, &full_nat, behind, &|service| service.client_address = ClientAddress::Toa);
-    add("PROXY v2", tcp, &full_nat, behind, &|service| service.client_address = ClientAddress::ProxyV2);
-    add("SYN proxy", tcp, &full_nat, behind, &|service| service.syn_proxy = SynProxy::Always);
+    add("TOA", tcp, &full_nat, behind, &|feature| feature.service.client_address = ClientAddress::Toa);
+    add("PROXY v2", tcp, &full_nat, behind, &|feature| feature.service.client_address = ClientAddress::ProxyV2);
+    add("SYN proxy", tcp, &full_nat, behind, &|feature| feature.service.syn_proxy = SynProxy::Always);
     add("TCP, NAT", tcp, &nat, behind, &|_| ());
-    add("any port", tcp, &nat, backend(12, 0), &|service| service.address.set_port(0));
-    add("IPv6 client, IPv4 backend", tcp, &full_nat, behind, &|service| {
-        service.address = "[fd00::200]:80".parse().unwrap();
+    add("any port", tcp, &nat, backend(12, 0), &|feature| feature.service.address.set_port(0));
+    add("IPv6 client, IPv4 backend", tcp, &full_nat, behind, &|feature| {
+        feature.service.address = "[fd00::200]:80".parse().unwrap();
     });
     add("TCP, tunnel of IP in IP", tcp, &tunnel, backend(13, PORT), &|_| ());
     add("tunnel of GRE", tcp, &tunnel, by_header(TunnelHeader::Gre), &|_| ());
     add("tunnel of GUE", tcp, &tunnel, gue(false), &|_| ());
     add("tunnel of GUE with its checksum", tcp, &tunnel, gue(true), &|_| ());
-    add("tunnel, admission", tcp, &tunnel, backend(13, PORT), &|service| service.syn_proxy = SynProxy::Always);
+    add("tunnel, admission", tcp, &tunnel, backend(13, PORT), &|feature| feature.service.syn_proxy = SynProxy::Always);
     add("UDP, FullNAT", udp, &full_nat, behind, &|_| ());
-    add("UOA", udp, &full_nat, behind, &|service| service.client_address = ClientAddress::Uoa);
-    let quic = |service: &mut Service| {
-        service.quic = Some(QuicIds { configuration: 0, length: 2 });
-        service.backends[0].quic_id = Some(7);
-    };
-    add("an ID of QUIC that names the backend", udp, &full_nat, behind, &quic);
-    add("an ID of QUIC that names nobody", udp, &full_nat, behind, &quic);
-    add("UDP, NAT", udp, &nat, behind, &|_| ());
-    add("one packet at a time", udp, &nat, beside, &|service| service.one_packet = true);
-    for feature in &mut features {
-        // A short header, the first byte of the ID and the server's ID.
-        match feature.name {
-            "an ID of QUIC that names the backend" => feature.payload[..4].copy_from_slice(&[0x40, 0x1f, 0, 7]),
-            "an ID of QUIC that names nobody" => feature.payload[..4].copy_from_slice(&[0x40, 0x1f, 0, 8]),
-            _ => {}
+    add("UOA", udp, &full_nat, behind, &|feature| feature.service.client_address = ClientAddress::Uoa);
+    // A short header, the first byte of the ID and the server's ID.
+    let quic = |server: u8| {
+        move |feature: &mut Feature| {
+            feature.service.quic = Some(QuicIds { configuration: 0, length: 2 });
+            feature.service.backends[0].quic_id = Some(7);
+            feature.payload[..4].copy_from_slice(&[0x40, 0x1f, 0, server]);
         }
-    }
+    };
+    add("an ID of QUIC that names the backend", udp, &full_nat, behind, &quic(7));
+    add("an ID of QUIC that names nobody", udp, &full_nat, behind, &quic(8));
+    add("UDP, NAT", udp, &nat, behind, &|_| ());
+    add("one packet at a time", udp, &nat, beside, &|feature| feature.service.one_packet = true);
     features
 }
 
@@ -126,7 +124,6 @@ pub fn all(lab: &Lab) -> Vec<Case> {
         };
         let port_at = HEADER as u32 + if to.is_ipv6() { 40 } else { 20 };
         let opening = Frame::new(first, client(), to);
-        // The answer to as short a SYN as that is longer, and has the client's address in another place.
         let opening = if is_tcp { opening } else { opening.payload(&payload) };
         if service.syn_proxy == SynProxy::Always {
             add("a SYN, answered", &opening, None);
